@@ -1,0 +1,67 @@
+"""The exceptions of Emberstate: one small tree.
+
+Every class is also the nearest built-in, so that code which knows nothing of Emberstate catches it too.
+A message says what happened, where, what was expected and found, and what to do next.
+"""
+
+from __future__ import annotations
+
+
+class EmberstateError(Exception):
+    """Root of everything Emberstate raises on purpose."""
+
+
+class StateTypeError(EmberstateError, TypeError):
+    """A value or key is not of the type that its state declares.
+
+    Operator action: convert the value in the function, or change the declared type and migrate.
+    """
+
+
+class StateDeclarationError(EmberstateError, ValueError):
+    """A state, key or type was declared in a way that cannot work.
+
+    Operator action: change the declaration; the message names what to use instead.
+    """
+
+
+class KeyGroupError(EmberstateError, ValueError):
+    """A key belongs to a key group that is not owned here, or a range makes no sense.
+
+    Operator action: make the key deterministic, or route the row to the slot that owns its group.
+    """
+
+
+class KeyContextError(EmberstateError, RuntimeError):
+    """State was used without a current key, after close, or from where it must not be.
+
+    Operator action: use state only while its function handles a row or a timer.
+    """
+
+
+class ReadOnlyStateError(EmberstateError, TypeError):
+    """A mutator was called on read-only state.
+
+    Operator action: change state in a keyed function; checkpoints and snapshots are for reading.
+    """
+
+
+class SnapshotReleasedError(EmberstateError, RuntimeError):
+    """A snapshot was read, or rolled back to, after it was released.
+
+    Operator action: keep the snapshot open (it is a context manager) for as long as it is read.
+    """
+
+
+class CodecError(EmberstateError, ValueError):
+    """Bytes could not be decoded as the type they should hold, or a value could not be encoded.
+
+    Operator action: see the path in the message; if bytes came from storage, verify the checkpoint.
+    """
+
+
+class InvariantError(EmberstateError, AssertionError):
+    """A data structure found itself broken: a bug in Emberstate, never a user's mistake.
+
+    Operator action: report it with the message; restore from the last checkpoint.
+    """

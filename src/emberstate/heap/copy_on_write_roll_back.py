@@ -1,0 +1,87 @@
+# cython: boundscheck=False, wraparound=False
+"""Putting a `CopyOnWriteStateMap` back to what a snapshot saw: its before-images become its buckets' heads again.
+
+The cost is that of what was touched. To newer live snapshots, which stay readable, a roll-back is a change like any
+other: what it overwrites is saved in the newest image first, and logged there.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cython
+
+from emberstate.heap.before_images import BeforeImages, MapImage
+from emberstate.heap.copy_on_write_state_map import CopyOnWriteStateMap
+from emberstate.heap.page_table import PageTable
+from emberstate.heap.snapshots import Snapshot
+from emberstate.heap.state_map_entry import StateMapEntry
+from emberstate.state.changes import ABSENT
+
+if not cython.compiled:  # compiled, they are C functions
+    from emberstate.heap.copy_on_write_state_map import head_of, set_head
+
+_EMPTY_CAPACITY = 4
+
+
+def roll_back_map(map: CopyOnWriteStateMap, snapshot: Snapshot) -> None:
+    """Put `map`, changed since `snapshot`, back; under the registry's lock, on the owner's thread."""
+    map.enter_epoch()
+    images: list[MapImage] = map.images_since(snapshot.version)
+    newest: MapImage = images[len(images) - 1]
+    if newest.version > snapshot.version:
+        _log(map, images)
+    else:
+        newest.log.clear()
+        newest.repeats = False
+    if map.birth >= snapshot.version:
+        map.primary = PageTable(_EMPTY_CAPACITY, map.registry.version)
+        map.rehash = None
+        map.rehash_index = 0
+        map.size = 0
+    else:
+        for image in reversed(images):  # so that the oldest has the last word
+            for side in image.sides:
+                _put_back(side, newest)
+        first: MapImage = images[0]
+        map.primary = first.primary
+        map.rehash = first.rehash
+        map.rehash_index = first.rehash_index
+        map.size = first.size
+    map.threshold = (map.primary if map.rehash is None else map.rehash).capacity // 4 * 3
+    map.chores = map.rehash is not None or len(map.retired) > 0
+    map.modifications += 1
+    map.refresh_sides()
+
+
+def _log(map: CopyOnWriteStateMap, images: list[MapImage]) -> None:
+    """Log in the newest image what is about to change, with the state it has now."""
+    newest: MapImage = images[len(images) - 1]
+    pairs: dict[tuple[Any, Any], StateMapEntry] = {}
+    for image in images:
+        for entry in image.log[::2]:
+            pairs.setdefault((entry.key, entry.namespace), entry)
+    for entry in pairs.values():
+        _log_one(map, newest, entry)
+    newest.repeats = True
+
+
+def _log_one(map: CopyOnWriteStateMap, newest: MapImage, entry: StateMapEntry) -> None:
+    live: StateMapEntry | None = map.find(entry.hash, entry.key, entry.namespace)
+    newest.log.append(entry)
+    newest.log.append(ABSENT if live is None else live.state)
+
+
+def _put_back(side: BeforeImages, newest: MapImage) -> None:
+    """Make every before-image of one table its bucket's head again."""
+    table: PageTable = side.table
+    kept: BeforeImages | None = newest.side_of(table)
+    bucket: cython.Py_ssize_t
+    for shard in side.shards:
+        if shard is None:
+            continue
+        for number, head in shard.items():
+            bucket = number
+            if kept is not None and kept is not side:
+                kept.save(bucket, head_of(table, bucket))
+            set_head(table, bucket, head)

@@ -1,0 +1,8 @@
+# The C constants behind geometry.py; a test holds the two files to each other.
+cdef enum:
+    PAGE_SHIFT = 10
+    PAGE_BUCKETS = 1024
+    PAGE_MASK = 1023
+    SHARD_SHIFT = 13
+    MOVED_PER_STEP = 4
+    LOOKED_AT_PER_STEP = 64

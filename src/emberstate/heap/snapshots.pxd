@@ -1,0 +1,24 @@
+cdef class Snapshot:
+    cdef readonly SnapshotRegistry registry
+    cdef readonly unsigned int version
+    cdef readonly list images
+    cdef readonly dict frozen
+    cdef readonly bint released
+    cpdef release(self)
+
+cdef class SnapshotRegistry:
+    cdef readonly unsigned int version
+    cdef readonly unsigned int required
+    cdef readonly unsigned long long epoch
+    cdef readonly list live
+    cdef readonly object lock
+    cdef readonly list lenders
+    cdef readonly list synchronous
+    cdef readonly list listeners
+    cdef readonly set orphans
+    cdef readonly object owner
+    cpdef Snapshot snapshot(self)
+    cpdef release(self, Snapshot snapshot)
+    cpdef seal(self)
+    cpdef touch(self)
+    cpdef bint branched(self)

@@ -1,0 +1,71 @@
+"""What changed in one entry of a keyed state since a snapshot: the record that a commit writes.
+
+A record is ordered, and applying it to the old content gives the new content. `CLEARED` comes first if it is there
+(so a map that was cleared and filled again does not merge with what it had), then user keys put or removed, or
+elements appended. A plain value is `REPLACED` as a whole.
+
+>>> apply_ops({"a": 1, "b": 2}, ((Op.REMOVED, "a"), (Op.PUT, "c", 3)))
+{'b': 2, 'c': 3}
+>>> apply_ops(ABSENT, ((Op.APPENDED, [1, 2]),))
+[1, 2]
+>>> apply_ops([1, 2], ((Op.CLEARED,),))
+ABSENT
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from typing import Any, Final
+
+
+class Absent(enum.Enum):
+    """No state at all: told apart from a state that is None."""
+
+    ABSENT = "ABSENT"
+
+    def __repr__(self) -> str:
+        return "ABSENT"
+
+    def __bool__(self) -> bool:
+        return False
+
+
+ABSENT: Final = Absent.ABSENT
+
+
+class Op(enum.IntEnum):
+    """One step of a change record; what follows it in its tuple is said behind it."""
+
+    REPLACED = 1  # value
+    CLEARED = 2  # nothing
+    PUT = 3  # user key, user value
+    REMOVED = 4  # user key
+    APPENDED = 5  # list of elements
+
+
+#: One entry's change: key, namespace, steps in order.
+EntryChange = tuple[Any, Any, tuple[tuple[Any, ...], ...]]
+
+
+def apply_ops(old: Any, ops: Iterable[tuple[Any, ...]]) -> Any:
+    """Give what `ops` make of `old` (a value, list or dict, or ABSENT); `old` is not changed."""
+    content = old
+    owned = False
+    for op, *operands in ops:
+        if op is Op.REPLACED:
+            content, owned = operands[0], False
+        elif op is Op.CLEARED:
+            content, owned = ABSENT, False
+        elif op is Op.APPENDED:
+            content = ([] if content is ABSENT else content if owned else list(content))
+            content.extend(operands[0])
+            owned = True
+        else:
+            content = ({} if content is ABSENT else content if owned else dict(content))
+            owned = True
+            if op is Op.PUT:
+                content[operands[0]] = operands[1]
+            else:
+                del content[operands[0]]
+    return content
