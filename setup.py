@@ -1,47 +1,112 @@
-"""Builds the hot modules with Cython where a C compiler is there, and goes on without them where none is.
+"""Builds the hot modules with Cython where a C compiler works, and goes on without them where none does.
 
-The list of hot modules is `emberstate/_hot.py`'s; the same files run interpreted.
+The list of hot modules is `emberstate/_hot.py`'s; the same files run interpreted. Only the lack of a compiler is
+forgiven: a module that Cython or the compiler refuses is a defect, and fails the build.
 """
 
+import hashlib
+import os
 import runpy
+import sys
+import sysconfig
+import tempfile
 from pathlib import Path
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.errors import CompileError, LinkError, PlatformError
 
 SOURCE = Path("src")
 HOT_MODULES = runpy.run_path(str(SOURCE / "emberstate" / "_hot.py"))["HOT_MODULES"]
 NOTICE = "emberstate: no working C compiler: the hot modules run interpreted, several times slower"
+#: Holds the notice while the last build was one without a compiler: what excuses the test of the compiled modules.
+NOTICE_FILE = Path("build", "interpreted")
 
 
-class OptionalBuildExt(build_ext):
+class BuildHotModules(build_ext):
     """Compiles all hot modules or, said once, none: half of them compiled would not fit together."""
 
+    def finalize_options(self) -> None:
+        super().finalize_options()
+        self.parallel = self.parallel or os.cpu_count()
+        if self.inplace:  # `pip install -e` would build in a temporary folder, everything anew each time
+            self.build_lib, self.build_temp = "build/in-place/lib", "build/in-place/temp"
+
+    def run(self) -> None:
+        super().run()
+        self.remove_leftovers(Path(self.build_lib))
+        if self.inplace:
+            self.remove_leftovers(SOURCE)
+
     def build_extensions(self) -> None:
-        try:
-            super().build_extensions()
-        except Exception as error:
-            print(f"{NOTICE} ({type(error).__name__}: {error})")
-            for extension in self.extensions:
-                Path(self.get_ext_fullpath(extension.name)).unlink(missing_ok=True)
+        NOTICE_FILE.parent.mkdir(exist_ok=True)
+        NOTICE_FILE.unlink(missing_ok=True)
+        if reason := self.reason_to_go_without():
+            print(f"{NOTICE} ({reason})", flush=True)
+            NOTICE_FILE.write_text(f"{NOTICE} ({reason})\n", encoding="utf-8")
             self.extensions = []
+            return
+        built_with = Path(self.build_temp, "built-with")
+        toolchain = self.toolchain()
+        self.force = self.force or not built_with.exists() or built_with.read_text(encoding="utf-8") != toolchain
+        built_with.unlink(missing_ok=True)
+        self.translate()
+        super().build_extensions()
+        built_with.write_text(toolchain, encoding="utf-8")
 
+    def reason_to_go_without(self) -> str | None:
+        """What is missing to compile anything at all, found by building an empty module; None if nothing is."""
+        try:
+            import Cython  # noqa: F401
+        except ImportError:
+            return "Cython is not installed"
+        with tempfile.TemporaryDirectory() as folder:
+            probe = Path(folder, "probe.c")
+            probe.write_text("#include <Python.h>\nint emberstate_probe(void) { return 0; }\n", encoding="utf-8")
+            try:
+                objects = self.compiler.compile([str(probe)], output_dir=folder)
+                self.compiler.link_shared_object(objects, str(probe.with_suffix(".so")))
+            except (CompileError, LinkError, PlatformError) as error:
+                return f"{type(error).__name__}: {error}"
+        return None
 
-def extensions() -> list[Extension]:
-    """The hot modules as C extensions, translated by Cython."""
-    try:
+    def toolchain(self) -> str:
+        """Stands for what shapes every module but no file's time tells: after a change of it all are built anew."""
+        import Cython
+
+        declarations = sorted(str(file) for file in SOURCE.rglob("*.pxd"))
+        parts = (Cython.__version__, sys.version, self.compiler.compiler_so, declarations, Path("setup.py").read_bytes())
+        return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+    def translate(self) -> None:
+        """Python to C, for what changed or cimports what changed."""
         from Cython.Build import cythonize
-    except ImportError:
-        print(f"{NOTICE} (Cython is not installed)")
-        return []
-    sources = [
-        Extension(name, [str(SOURCE / Path(*name.split(".")).with_suffix(".py"))], extra_compile_args=["-O3"])
-        for name in HOT_MODULES
-    ]
-    built: list[Extension] = cythonize(
-        sources, build_dir="build/cython", language_level=3, include_path=[str(SOURCE)], quiet=True
-    )
-    return built
+
+        translated = cythonize(
+            self.extensions,
+            build_dir="build/cython",
+            include_path=[str(SOURCE)],
+            # Without autotestdict a doctest counts once, compiled as interpreted.
+            compiler_directives={"language_level": 3, "autotestdict": False},
+            force=self.force,
+            quiet=True,
+        )
+        sources = {extension.name: extension.sources for extension in translated}
+        for extension in self.extensions:
+            extension.sources = sources[extension.name]
+
+    def remove_leftovers(self, root: Path) -> None:
+        """Delete extension files of modules that are not compiled any more: Python would prefer them to the source."""
+        built = {root / self.get_ext_filename(extension.name) for extension in self.extensions}
+        for file in (root / "emberstate").rglob(f"*{sysconfig.get_config_var('EXT_SUFFIX')}"):
+            if file not in built:
+                file.unlink()
 
 
-setup(ext_modules=extensions(), cmdclass={"build_ext": OptionalBuildExt})
+def extension(module: str) -> Extension:
+    """The hot module as an extension; its source becomes C only when it is built."""
+    source = SOURCE.joinpath(*module.split(".")).with_suffix(".py")
+    return Extension(module, [str(source)], extra_compile_args=["-O3"])
+
+
+setup(ext_modules=[extension(module) for module in HOT_MODULES], cmdclass={"build_ext": BuildHotModules})

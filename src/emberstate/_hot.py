@@ -26,6 +26,15 @@ HOT_MODULES = (
     "emberstate.heap.copy_on_write_state_map",
     "emberstate.heap.copy_on_write_roll_back",
     "emberstate.heap.copy_on_write_state_map_snapshot",
+    "emberstate.heap.list_value",
+    "emberstate.heap.map_value",
+    "emberstate.state.key_context",
+    "emberstate.state.internal_states",
+    "emberstate.state.user_facing_states",
+    "emberstate.state.user_facing_map_state",
+    "emberstate.heap.state_table",
+    "emberstate.heap.heap_states",
+    "emberstate.heap.heap_map_state",
 )
 
 SWITCH = "EMBERSTATE_INTERPRETED"
@@ -66,12 +75,19 @@ class _SourceFinder:
 
 
 def choose() -> None:
-    """Decide, before the first hot module is imported, which files they come from; called once by the package."""
-    if interpreted_on_purpose():
-        sys.meta_path.insert(0, _SourceFinder)
-    elif missing := [name for name in HOT_MODULES if extension_file(name) is None]:
+    """Decide, before the first hot module is imported, which files they come from; called once by the package.
+
+    All of them or none: a compiled module cannot use an interpreted one.
+    """
+    missing = [name for name in HOT_MODULES if extension_file(name) is None]
+    if missing and not interpreted_on_purpose():
         logging.getLogger("emberstate").warning(
-            "%d of %d hot modules run interpreted, several times slower: no C compiler was there when emberstate "
-            "was installed. Install one and reinstall, or set %s=1 to silence this.",
-            len(missing), len(HOT_MODULES), SWITCH,
+            "The hot modules run interpreted, several times slower: %d of %d have no extension file (%s, ...). "
+            "Install a C compiler and reinstall emberstate, or set %s=1 to silence this.",
+            len(missing),
+            len(HOT_MODULES),
+            missing[0],
+            SWITCH,
         )
+    if missing or interpreted_on_purpose():
+        sys.meta_path.insert(0, _SourceFinder)

@@ -147,16 +147,19 @@ class CheckerBuilder:
 
     def _dataclass(self, node: Node) -> list[str]:
         lines = self._class(node)
-        if node.in_dict >= 0:
-            # A count tells of an undeclared attribute, and of a field that was deleted.
-            spare = (
-                f" and not {self._generator.bind(only_fields_and_caches)}(v, {self._generator.bind(node)})"
-            )
-            lines += [
-                f"if len(v.__dict__) != {node.in_dict}{spare if node.caches else ''}:",
-                "    return False",
-            ]
-        return lines + self._parts([(attribute(f.name), f.node) for f in node.fields])
+        in_dict = node.in_dict
+        if in_dict is not None:
+            # A count tells of an undeclared attribute. Fields are read from __dict__, because a deleted one
+            # would show the default that stands in the class.
+            lines += ["d = v.__dict__", f"if len(d) != {len(in_dict)}"]
+            if node.caches:
+                bind = self._generator.bind
+                lines[-1] += f" and not {bind(only_fields_and_caches)}(v, {bind(node)})"
+            lines[-1] += ":"
+            lines += ["    return False"]
+        held = in_dict or frozenset()
+        sources = [f"d[{f.name!r}]" if f.name in held else attribute(f.name) for f in node.fields]
+        return lines + self._parts([(source, f.node) for source, f in zip(sources, node.fields, strict=True)])
 
     _struct = _dataclass
 
@@ -182,6 +185,5 @@ _STR: Final = Node("str", str, str, "str", True, True, True)
 
 def only_fields_and_caches(value: Any, node: Node) -> bool:
     """Whether an object's __dict__ holds its fields and nothing else but what cached_property put there."""
-    names = {field.name for field in node.fields}
-    held = value.__dict__.keys() - (node.caches - names)
-    return len(held) == node.in_dict and held <= names
+    in_dict = node.in_dict or frozenset()
+    return bool(value.__dict__.keys() - (node.caches - in_dict) == in_dict)

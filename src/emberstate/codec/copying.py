@@ -14,6 +14,7 @@ from typing import Any
 
 from msgspec.structs import force_setattr
 
+from emberstate.codec.checker import only_fields_and_caches
 from emberstate.codec.generator import Generator, attribute
 from emberstate.codec.lifting import fill
 from emberstate.codec.nodes import Node
@@ -61,13 +62,28 @@ class CopyBuilder:
         return "(" + "".join(f"{self.expression(part, f'v[{i}]')}, " for i, part in enumerate(parts)) + ")"
 
     def _dataclass(self, node: Node) -> list[str]:
-        # Fields only: what a cached_property remembers may be mutable, and belongs to one object.
-        values = [(f.name, self.expression(f.node, attribute(f.name))) for f in node.fields]
-        return [*fill(self._generator, node, values), "return o"]
+        if node.in_dict is None or len(node.in_dict) < len(node.fields) or node.caches:
+            # Fields only: what a cached_property remembers may be mutable, and belongs to one object.
+            values = [(f.name, self.expression(f.node, attribute(f.name))) for f in node.fields]
+            return [*self._no_extras(node), *fill(self._generator, node, values), "return o"]
+        # All attributes, so that an undeclared one is not quietly dropped here but refused when encoded.
+        lines = [*fill(self._generator, node, []), "d = o.__dict__", "d.update(v.__dict__)"]
+        for field in node.fields:
+            if not field.node.immutable:
+                place = f"d[{field.name!r}]"
+                lines += [f"{place} = {self.expression(field.node, place)}"]
+        return [*lines, "return o"]
+
+    def _no_extras(self, node: Node) -> list[str]:
+        if node.in_dict is None:
+            return []
+        bind = self._generator.bind
+        test = f"{bind(only_fields_and_caches)}(v, {bind(node)})"
+        return [f"if not {test}:", "    raise TypeError('an undeclared attribute')"]
 
     def _struct(self, node: Node) -> list[str]:
         put = self._generator.bind(force_setattr)  # also reaches fields of a frozen Struct
-        lines = ["o = v.__copy__()"]
+        lines = [*self._no_extras(node), "o = v.__copy__()"]
         for field in node.fields:
             if not field.node.immutable:
                 lines.append(

@@ -110,6 +110,8 @@ def _generic(type_: Any, origin: Any, where: str, outer: tuple[Any, ...]) -> Nod
     if not args and type_ != tuple[()]:
         raise refuse_unknown(origin, where)
     label = label_of(type_)
+    if any(getattr(arg, "__unpacked__", False) for arg in args):
+        raise refuse(where, f"{label} unpacks another tuple", "name each part, or use tuple[T, ...]")
     if origin is tuple:
         if len(args) == 2 and args[1] is Ellipsis:
             item = declare(args[0], f"{where}[]", outer)

@@ -124,10 +124,11 @@ class _Planner:
         steps = []
         for old in olds:
             match = [new for new in news if new.kind == old.kind]
-            if len(match) > 1:  # tagged Structs
-                match = [new for new in match if new.tag == old.tag]
+            if old.kind == "struct" and max(len(match), sum(other.kind == "struct" for other in olds)) > 1:
+                match = [new for new in match if (new.tag, new.tag_field) == (old.tag, old.tag_field)]
             if not match:
-                raise _retyped(stored, node, path, f"{old.label} is no longer allowed")
+                tagged = f" (its tag was {old.tag!r})" if old.tag is not None else ""
+                raise _retyped(stored, node, path, f"{old.label} is no longer allowed{tagged}")
             steps.append(self.step(old, match[0], path, in_key))
         taken = {id(step.node) for step in steps}
         gained = [new.label for new in news if id(new) not in taken]
@@ -192,7 +193,7 @@ class _Planner:
             old = stored.fields[index[old_of[name]]]
             if node.kind == "typeddict" and field.required and not old.required:
                 raise Refusal(
-                    f"`{_join(path, old.name)}` was NotRequired and is required now: stored dicts may lack it",
+                    f"`{_join(path, old.name)}` was NotRequired and is required now: a dict may lack it",
                     "leave it NotRequired",
                 )
             sources.append(

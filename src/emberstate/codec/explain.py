@@ -108,12 +108,11 @@ def _attributes(node: Node, value: Any) -> str | None:
     for field in node.fields:
         if _get(value, field.name) is MISSING:
             return f".{field.name}: the field was never set, or deleted"
-    if node.in_dict >= 0 and not only_fields_and_caches(value, node):
+    if node.in_dict is not None and not only_fields_and_caches(value, node):
         for name in value.__dict__.keys() - names - node.caches:
             return f".{name}: is no field of {node.label} and would be lost; declare it as a field"
-        for name in names:
-            if name not in value.__dict__:
-                return f".{name}: the field was deleted"
+        for name in node.in_dict - value.__dict__.keys():
+            return f".{name}: the field was deleted"
     return None
 
 

@@ -108,7 +108,9 @@ class Node:
     tag_field: str | None = None
     plain: bool = True  # record: msgspec encodes it by itself as a map (array) of all its fields
     caches: frozenset[str] = frozenset()  # dataclass: attributes that cached_property may add
-    in_dict: int = -1  # dataclass, struct: how many fields live in __dict__; -1: it has none
+    in_dict: frozenset[str] | None = (
+        None  # dataclass, struct: the fields that live in __dict__, if it has one
+    )
 
     def walk(self) -> Iterator[Node]:
         """This node and all below it."""

@@ -5,7 +5,8 @@ and modules. Both directions use it: a value that could not be loaded again is r
 
 Limits, which is why typed codecs are the default: sets are written in hash order and shared objects by
 identity, so equal values can have different bytes; a renamed class or field does not restore; hostile bytes
-cannot run code that is not listed, but they can call listed classes with any arguments and use much memory.
+cannot run code that is not listed, but they can call listed classes with any arguments, set attributes on
+them, and use much memory.
 """
 
 from __future__ import annotations

@@ -155,7 +155,7 @@ def _struct(cls: Any, hints: dict[str, Any], where: str, declare: Declare) -> No
         tag=config.tag,
         tag_field=config.tag_field,
         plain=plain,
-        in_dict=0 if config.dict else -1,
+        in_dict=frozenset() if config.dict else None,
     )
 
 
@@ -196,7 +196,7 @@ def _dataclass(cls: Any, hints: dict[str, Any], where: str, declare: Declare) ->
             for name, v in vars(base).items()
             if isinstance(v, functools.cached_property)
         ),
-        in_dict=len(names - slots) if has_dict else -1,
+        in_dict=names - slots if has_dict else None,
     )
 
 

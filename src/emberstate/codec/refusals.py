@@ -108,6 +108,8 @@ def _way_out(type_: Any) -> str:
         return "use a dataclass or NamedTuple with the row's fields"
     if not isinstance(origin, type):
         return "use a concrete type: a scalar, list[T], dict[K, V], tuple[...], a dataclass"
+    if issubclass(origin, BaseException):
+        return "store its text: str(error)"
     for base in origin.__mro__[1:-1]:
         if base in _WAYS_OUT and base not in (list, dict, set, frozenset, tuple):
             return _WAYS_OUT[base]

@@ -4,7 +4,7 @@ It stands beside the bytes in every file and is all that a later version needs t
 names in the writer's order, enum members, tags. Class names are kept for messages only; a class that was
 renamed or moved restores.
 
-The JSON form is canonical: equal schemas have equal text.
+The JSON form is canonical: one declaration has one text.
 """
 
 from __future__ import annotations

@@ -294,9 +294,13 @@ class CopyOnWriteStateMap(StateMap):
 
     def snapshot(self) -> Any:
         """Take a snapshot (of all maps of the registry) and open it on this map; a context manager."""
+        return self.open(self.registry.snapshot())
+
+    def open(self, snapshot: Snapshot) -> Any:
+        """Read this map as a live snapshot of its registry saw it: `get`, `in`, `len`, iteration."""
         from emberstate.heap.copy_on_write_state_map_snapshot import CopyOnWriteStateMapSnapshot
 
-        return CopyOnWriteStateMapSnapshot(self, self.registry.snapshot())
+        return CopyOnWriteStateMapSnapshot(self, snapshot)
 
     def changes(self, snapshot: Snapshot) -> list[EntryChange]:
         """List what differs from `snapshot`, one record per entry, at the cost of what was touched."""

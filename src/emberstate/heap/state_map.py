@@ -89,6 +89,10 @@ class StateMap:
         """Iterate over the keys that have an entry in `namespace`; O(all entries)."""
         raise NotImplementedError
 
+    def open(self, snapshot: Snapshot) -> Any:
+        """Read this map as a live snapshot of its registry saw it: `get`, `in`, `len`, iteration."""
+        raise NotImplementedError
+
     def changes(self, snapshot: Snapshot) -> list[EntryChange]:
         """List what differs from `snapshot`, one record per entry, at the cost of what was touched."""
         raise NotImplementedError

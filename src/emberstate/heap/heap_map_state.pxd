@@ -1,0 +1,9 @@
+from emberstate.heap.copy_on_write_state_map cimport CopyOnWriteStateMap
+from emberstate.heap.map_value cimport MapKind, position_in, small_put, small_remove
+from emberstate.heap.state_table cimport StateTable
+from emberstate.state.internal_states cimport InternalMapState
+
+cdef class HeapMapState(InternalMapState):
+    cdef readonly StateTable table
+    cdef readonly object namespace
+    cdef readonly MapKind kind

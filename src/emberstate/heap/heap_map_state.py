@@ -1,0 +1,130 @@
+# cython: boundscheck=False, wraparound=False
+"""`HeapMapState`: the map state on the heap, over a `StateTable` of small and large maps (`map_value`).
+
+Reads look without touching. To change a large map, or to hand out a value that can change, the entry is fetched from the
+table for change first: that is what notes it as changed there, once per transaction.
+
+Thread safety: the backend's owner thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from typing import Any
+
+import cython
+
+from emberstate.heap.copy_on_write_state_map import CopyOnWriteStateMap
+from emberstate.heap.map_value import PLAIN, MapKind
+from emberstate.heap.state_table import StateTable
+from emberstate.state.internal_states import InternalMapState
+
+if not cython.compiled:  # compiled, they are C functions
+    from emberstate.heap.map_value import position_in, small_put, small_remove
+
+
+class HeapMapState(InternalMapState):
+    """A map in a state table."""
+
+    __slots__ = ("kind", "namespace", "table")
+
+    table: StateTable
+    namespace: Hashable
+    kind: MapKind
+
+    def __init__(self, table: StateTable, namespace: Hashable) -> None:
+        self.table = table
+        self.namespace = namespace
+        self.kind = table.kind  # type: ignore[assignment]
+
+    def with_namespace(self, namespace: Hashable) -> HeapMapState:
+        """The same state, bound to another namespace."""
+        return HeapMapState(self.table, namespace)
+
+    def get(self, user_key: Any) -> Any:
+        """Return the user value for the caller to have and to change, or None."""
+        state = self.table.peek(self.namespace)
+        if state is None:
+            return None
+        if isinstance(state, tuple):
+            small: tuple[Any, ...] = state
+            position: cython.Py_ssize_t = position_in(small, user_key)
+            return None if position < 0 else small[position + 1]
+        if self.kind.value_kind.immutable:
+            return cython.cast(CopyOnWriteStateMap, state).peek(user_key, PLAIN)
+        large: CopyOnWriteStateMap = self.table.get(self.namespace)
+        return large.get(user_key, PLAIN)
+
+    def put(self, user_key: Any, user_value: Any) -> None:
+        """Set the value of a user key."""
+        table: StateTable = self.table
+        state = table.peek(self.namespace)
+        large: CopyOnWriteStateMap
+        if state is None or isinstance(state, tuple):
+            small: tuple[Any, ...] = () if state is None else state
+            if len(small) < 2 * self.kind.small_limit or position_in(small, user_key) >= 0:
+                table.put(self.namespace, small_put(small, user_key, user_value))
+                return
+            large = self.kind.large_from(small, table.registry)
+            large.put(user_key, PLAIN, user_value)
+            table.put(self.namespace, large)
+        else:
+            large = table.get(self.namespace)
+            large.put(user_key, PLAIN, user_value)
+
+    def remove(self, user_key: Any) -> bool:
+        """Remove a user key, and the entry with the last one; whether it was there."""
+        table: StateTable = self.table
+        state = table.peek(self.namespace)
+        if state is None:
+            return False
+        if isinstance(state, tuple):
+            small: tuple[Any, ...] = state
+            position: cython.Py_ssize_t = position_in(small, user_key)
+            if position < 0:
+                return False
+            if len(small) == 2:
+                table.remove(self.namespace)
+            else:
+                table.put(self.namespace, small_remove(small, position))
+            return True
+        if not cython.cast(CopyOnWriteStateMap, state).contains_key(user_key, PLAIN):
+            return False
+        large: CopyOnWriteStateMap = table.get(self.namespace)
+        large.remove(user_key, PLAIN)
+        if large.size == 0:
+            table.remove(self.namespace)
+        return True
+
+    def contains(self, user_key: Any) -> bool:
+        """Whether the user key is there."""
+        state = self.table.peek(self.namespace)
+        if state is None:
+            return False
+        if isinstance(state, tuple):
+            return position_in(state, user_key) >= 0
+        return cython.cast(CopyOnWriteStateMap, state).contains_key(user_key, PLAIN)
+
+    def size(self) -> int:
+        """How many user keys there are."""
+        state = self.table.peek(self.namespace)
+        if state is None:
+            return 0
+        return len(state) // 2 if isinstance(state, tuple) else len(state)
+
+    def items(self) -> Iterator[tuple[Any, Any]] | None:
+        """Iterate over (user key, copy of the user value), or None if there is no map."""
+        state = self.table.peek(self.namespace)
+        return None if state is None else self._items(state)
+
+    def _items(self, state: Any) -> Iterator[tuple[Any, Any]]:
+        size = self.size()
+        for pair in self.kind.items(state, None):
+            # A large map watches itself; a small one cannot change, but has been replaced if this fails.
+            if isinstance(state, tuple) and self.size() != size:
+                raise RuntimeError("the map state was changed in size during iteration: collect the user keys first")
+            yield pair
+
+    def clear(self) -> None:
+        """Remove the entry of the current key."""
+        self.table.remove(self.namespace)

@@ -1,0 +1,164 @@
+"""Descriptors: the name and the types of a state, said once. Everything that can be refused is refused here.
+
+>>> ValueStateDescriptor("total", float, default=0.0).codec.type
+<class 'float'>
+>>> MapStateDescriptor("seen", list[int], int)
+Traceback (most recent call last):
+    ...
+emberstate.errors.StateDeclarationError: ...
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable
+from typing import Any, ClassVar, Generic, TypeVar
+
+from emberstate.codec import Codec, codec_for, key_codec_for
+from emberstate.errors import StateDeclarationError
+from emberstate.state.states import AggregateFunction
+from emberstate.state.ttl import TtlConfig
+
+T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
+
+MAX_NAME_LENGTH = 200
+_NAME = re.compile(r"[^\x00-\x1f\x7f/\\\ud800-\udfff]+")
+
+
+def check_state_name(name: object) -> str:
+    """Return `name` if it can name a state; names are stored with the state and must outlive the code."""
+    if not isinstance(name, str) or not name:
+        raise StateDeclarationError(
+            f"a state needs a name, found {name!r}: it is what the state is found by after a restart"
+        )
+    if len(name) > MAX_NAME_LENGTH or not _NAME.fullmatch(name) or name.strip() != name:
+        raise StateDeclarationError(
+            f"{name[:50]!r} cannot name a state: at most {MAX_NAME_LENGTH} characters, no control characters, "
+            f"slashes or surrogates, and no space at either end"
+        )
+    return name
+
+
+def _as_codec(type_or_codec: Any, where: str) -> Codec[Any]:
+    return type_or_codec if isinstance(type_or_codec, Codec) else codec_for(type_or_codec, where=where)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, init=False)
+class StateDescriptor:
+    """Name, codec of what is stored, and time to live of one state."""
+
+    kind: ClassVar[str]
+
+    name: str
+    codec: Codec[Any]
+    ttl: TtlConfig | None
+
+    def _declare(self, name: str, type_or_codec: Any, ttl: TtlConfig | None) -> None:
+        object.__setattr__(self, "name", check_state_name(name))
+        object.__setattr__(self, "codec", _as_codec(type_or_codec, f"{self.kind} state {name!r}"))
+        if ttl is not None and not isinstance(ttl, TtlConfig):
+            raise StateDeclarationError(
+                f"ttl of {self.kind} state {name!r} must be a TtlConfig, found {ttl!r}: write TtlConfig(timedelta(…))"
+            )
+        object.__setattr__(self, "ttl", ttl)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, init=False)
+class ValueStateDescriptor(StateDescriptor, Generic[T]):
+    """A `ValueState`: one value of type `type_`; `default` is what a read of nothing gives, a fresh copy each time."""
+
+    kind: ClassVar[str] = "value"
+
+    default: T | None
+
+    def __init__(
+        self, name: str, type_: type[T] | Codec[T], *, default: T | None = None, ttl: TtlConfig | None = None
+    ) -> None:
+        self._declare(name, type_, ttl)
+        if default is not None:
+            self.codec.check(default)
+            self.codec.encode(default)
+        object.__setattr__(self, "default", default)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, init=False)
+class ListStateDescriptor(StateDescriptor, Generic[T]):
+    """A `ListState` with elements of type `type_`."""
+
+    kind: ClassVar[str] = "list"
+
+    def __init__(self, name: str, type_: type[T] | Codec[T], *, ttl: TtlConfig | None = None) -> None:
+        self._declare(name, type_, ttl)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, init=False)
+class MapStateDescriptor(StateDescriptor, Generic[K, V]):
+    """A `MapState` from user keys of `key_type` (hashable, immutable) to values of `value_type`."""
+
+    kind: ClassVar[str] = "map"
+
+    key_codec: Codec[Any]
+
+    def __init__(
+        self,
+        name: str,
+        key_type: type[K] | Codec[K],
+        value_type: type[V] | Codec[V],
+        *,
+        ttl: TtlConfig | None = None,
+    ) -> None:
+        self._declare(name, value_type, ttl)
+        key_codec = (
+            key_type if isinstance(key_type, Codec) else key_codec_for(key_type, where=f"user key of map state {name!r}")
+        )
+        if not key_codec.immutable:
+            raise StateDeclarationError(
+                f"user keys of map state {name!r} must be immutable: {key_codec.type!r} is not. "
+                f"Use a tuple or a frozen dataclass."
+            )
+        object.__setattr__(self, "key_codec", key_codec)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, init=False)
+class ReducingStateDescriptor(StateDescriptor, Generic[T]):
+    """A `ReducingState`: values of `type_` folded by `function(old, new)`."""
+
+    kind: ClassVar[str] = "reducing"
+
+    function: Callable[[T, T], T]
+
+    def __init__(
+        self, name: str, function: Callable[[T, T], T], type_: type[T] | Codec[T], *, ttl: TtlConfig | None = None
+    ) -> None:
+        self._declare(name, type_, ttl)
+        if not callable(function):
+            raise StateDeclarationError(f"reducing state {name!r} needs a function of two values, found {function!r}")
+        object.__setattr__(self, "function", function)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, init=False)
+class AggregatingStateDescriptor(StateDescriptor):
+    """An `AggregatingState`: values folded by `function` into an accumulator of `accumulator_type`."""
+
+    kind: ClassVar[str] = "aggregating"
+
+    function: AggregateFunction[Any, Any, Any]
+
+    def __init__(
+        self,
+        name: str,
+        function: AggregateFunction[Any, Any, Any],
+        accumulator_type: Any,
+        *,
+        ttl: TtlConfig | None = None,
+    ) -> None:
+        self._declare(name, accumulator_type, ttl)
+        if not isinstance(function, AggregateFunction):
+            raise StateDeclarationError(
+                f"aggregating state {name!r} needs an AggregateFunction (create_accumulator, add, get_result, merge), "
+                f"found {function!r}"
+            )
+        object.__setattr__(self, "function", function)

@@ -1,0 +1,159 @@
+"""The states a user holds: the interfaces, and nothing else.
+
+A state belongs to the current key (and to the namespace its handle is bound to). None rules: a read of what is absent
+gives None (or the default, or something empty); `update(None)` and `add(None)` clear a value, reducing or aggregating
+state; a list refuses None; a map allows it as a user value.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import ItemsView, Iterable, Iterator, Mapping, MutableMapping
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
+I = TypeVar("I", contravariant=True)  # noqa: E741
+O = TypeVar("O", covariant=True)  # noqa: E741
+A = TypeVar("A")
+
+
+class State(abc.ABC):
+    """What every state can do."""
+
+    __slots__ = ()
+
+    @abc.abstractmethod
+    def clear(self) -> None:
+        """Remove what the current key has here."""
+
+
+class ValueState(State, Generic[T]):
+    """One value per key."""
+
+    __slots__ = ()
+
+    @abc.abstractmethod
+    def value(self) -> T | None:
+        """Return the value, or the default (a fresh copy of it), or None."""
+
+    @abc.abstractmethod
+    def update(self, value: T | None) -> None:
+        """Set the value; None clears."""
+
+
+class ListState(State, Generic[T]):
+    """A list per key: appended to, read in order, replaced as a whole."""
+
+    __slots__ = ()
+
+    @abc.abstractmethod
+    def get(self) -> list[T]:
+        """Return the elements as a new list; changing it, or an element of it, changes nothing here."""
+
+    @abc.abstractmethod
+    def add(self, element: T) -> None:
+        """Append an element, which must not be None."""
+
+    @abc.abstractmethod
+    def add_all(self, elements: Iterable[T]) -> None:
+        """Append all or, if one of them is refused, none; nothing to append makes nothing."""
+
+    @abc.abstractmethod
+    def update(self, elements: Iterable[T]) -> None:
+        """Replace the list; an empty one clears."""
+
+    @abc.abstractmethod
+    def is_empty(self) -> bool:
+        """Whether there is no element."""
+
+    @abc.abstractmethod
+    def __len__(self) -> int: ...
+
+    @abc.abstractmethod
+    def __iter__(self) -> Iterator[T]: ...
+
+    def append(self, element: T) -> None:
+        """Append an element, as `list.append`."""
+        self.add(element)
+
+
+class MapState(State, MutableMapping[K, V]):
+    """A map per key: a `MutableMapping` that also has Flink's names. An absent map is an empty one."""
+
+    __slots__ = ()
+
+    @abc.abstractmethod
+    def put(self, key: K, value: V) -> None:
+        """Set the value of a user key."""
+
+    @abc.abstractmethod
+    def put_all(self, pairs: Mapping[K, V]) -> None:
+        """Set the values of all user keys in `pairs` or, if one is refused, of none."""
+
+    @abc.abstractmethod
+    def contains(self, key: K) -> bool:
+        """Whether the user key is there, be its value None or not."""
+
+    @abc.abstractmethod
+    def remove(self, key: K) -> None:
+        """Remove a user key, if it is there; the last one takes the map with it."""
+
+    @abc.abstractmethod
+    def is_empty(self) -> bool:
+        """Whether there is no user key."""
+
+    @abc.abstractmethod
+    def entries(self) -> ItemsView[K, V]:
+        """The pairs; as `items()`."""
+
+    @abc.abstractmethod
+    def iterator(self) -> Iterator[tuple[K, V]]:
+        """Iterate over the pairs."""
+
+
+class AppendingState(State, Generic[I, O]):
+    """What is added is folded into one result per key."""
+
+    __slots__ = ()
+
+    @abc.abstractmethod
+    def get(self) -> O | None:
+        """Return the result, or None if nothing was added."""
+
+    @abc.abstractmethod
+    def add(self, value: I | None) -> None:
+        """Fold a value in; None clears."""
+
+
+class ReducingState(AppendingState[T, T]):
+    """Folded by a function of two values of one type; the first is stored as it is."""
+
+    __slots__ = ()
+
+
+class AggregatingState(AppendingState[I, O]):
+    """Folded into an accumulator by an `AggregateFunction`."""
+
+    __slots__ = ()
+
+
+class AggregateFunction(abc.ABC, Generic[I, A, O]):  # type: ignore[misc]  # I and O stand in methods, as intended
+    """How an aggregating state folds: accumulator made, added to, merged, and read."""
+
+    @abc.abstractmethod
+    def create_accumulator(self) -> A:
+        """Return a fresh accumulator."""
+
+    @abc.abstractmethod
+    def add(self, value: I, accumulator: A) -> A:
+        """Return the accumulator with `value` in it; may change and return the one given."""
+
+    @abc.abstractmethod
+    def get_result(self, accumulator: A) -> O:
+        """Return what the accumulator stands for; must not change it."""
+
+    @abc.abstractmethod
+    def merge(self, one: A, other: A) -> A:
+        """Return the union of two accumulators; may change and return `one`."""

@@ -1,0 +1,78 @@
+"""Timers as a kind of state: what a timer is, and what a backend's queue of them can do.
+
+A timer belongs to a key and has a name, a time and a namespace; registering the same one twice is one timer. Timers of
+one queue fire in one order everywhere: by time, then key, name and namespace.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from collections.abc import Hashable, Iterator
+from typing import Any, NamedTuple
+
+#: The namespace of what is in no window.
+VOID_NAMESPACE = ""
+
+
+class Timer(NamedTuple):
+    """A timer of one key; `time` in microseconds."""
+
+    time: int
+    key: Any
+    name: str
+    namespace: Hashable = VOID_NAMESPACE
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TimerQueueStatistics:
+    """What a timer queue holds and has done."""
+
+    name: str
+    timers: int
+    index_size: int
+    registered: int
+    deleted: int
+    fired: int
+    index_rebuilds: int
+
+
+class TimerQueue(abc.ABC):
+    """The timers of all owned key groups, as a set and in order of time; registered by current key."""
+
+    __slots__ = ()
+
+    @abc.abstractmethod
+    def register(self, time: int, name: str, namespace: Hashable = VOID_NAMESPACE) -> bool:
+        """Register a timer of the current key; False if it was there already."""
+
+    @abc.abstractmethod
+    def delete(self, time: int, name: str, namespace: Hashable = VOID_NAMESPACE) -> bool:
+        """Delete a timer of the current key; False if it was not there."""
+
+    @abc.abstractmethod
+    def timers_of_current_key(self) -> list[Timer]:
+        """The timers of the current key, in firing order."""
+
+    @abc.abstractmethod
+    def peek(self) -> Timer | None:
+        """The timer that fires next, or None."""
+
+    @abc.abstractmethod
+    def poll(self, until: int) -> Timer | None:
+        """Remove the next timer if its time is at most `until`, make its key the current one, and return it."""
+
+    @abc.abstractmethod
+    def timers_of_group(self, key_group: int) -> Iterator[Timer]:
+        """The timers of one owned key group, in no order."""
+
+    @abc.abstractmethod
+    def __len__(self) -> int: ...
+
+    @abc.abstractmethod
+    def statistics(self) -> TimerQueueStatistics:
+        """What the queue holds and has done."""
+
+    @abc.abstractmethod
+    def check_invariants(self) -> None:
+        """Raise `InvariantError` if set and order disagree. O(timers)."""

@@ -1,0 +1,87 @@
+"""Time to live: how long what a state holds stays visible, and the clock that says what time it is.
+
+A value (a list's element, a map's user value) is stamped when it is written; it has expired when
+`stamp + duration <= now`. Times are int64 microseconds; `now` is set by whoever drives the backend, once per
+transaction, so that a rerun sees the same time: nothing here reads a clock.
+
+>>> from datetime import timedelta
+>>> config = TtlConfig(timedelta(seconds=10))
+>>> config.expired(1_000_000, 10_999_999), config.expired(1_000_000, 11_000_000)
+(False, True)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from datetime import timedelta
+
+from emberstate.errors import KeyContextError, StateDeclarationError
+
+_MICROSECOND = timedelta(microseconds=1)
+
+
+class TtlTime(enum.Enum):
+    """Which time passes."""
+
+    PROCESSING = "processing"
+    EVENT = "event"
+
+
+class TtlUpdate(enum.Enum):
+    """What makes a value young again."""
+
+    ON_CREATE_AND_WRITE = "on create and write"
+    ON_READ_AND_WRITE = "on read and write"
+
+
+class TtlVisibility(enum.Enum):
+    """Whether what has expired can still be seen until it is cleaned up."""
+
+    NEVER_RETURN_EXPIRED = "never return expired"
+    RETURN_EXPIRED_IF_NOT_CLEANED_UP = "return expired if not cleaned up"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TtlConfig:
+    """How long a state's content lives."""
+
+    duration: timedelta
+    update: TtlUpdate = TtlUpdate.ON_CREATE_AND_WRITE
+    visibility: TtlVisibility = TtlVisibility.NEVER_RETURN_EXPIRED
+    time: TtlTime = TtlTime.PROCESSING
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.duration, timedelta) or self.duration <= timedelta(0):
+            raise StateDeclarationError(
+                f"a time to live must be a positive timedelta, found {self.duration!r}: write timedelta(hours=1)"
+            )
+
+    @property
+    def micros(self) -> int:
+        """The duration in microseconds."""
+        return self.duration // _MICROSECOND
+
+    def expired(self, stamp: int, now: int) -> bool:
+        """Whether what was stamped at `stamp` has expired at `now`."""
+        return stamp + self.micros <= now
+
+
+class TtlClock:
+    """The time that stamps and expiry are judged by: the transaction's, in microseconds."""
+
+    __slots__ = ("event_time", "processing_time")
+
+    def __init__(self) -> None:
+        self.processing_time: int | None = None
+        self.event_time: int | None = None
+
+    def now(self, time: TtlTime) -> int:
+        """The present by one of the two times."""
+        micros = self.processing_time if time is TtlTime.PROCESSING else self.event_time
+        if micros is None:
+            raise KeyContextError(
+                f"a state with time to live was used before the {time.value} time was set: set "
+                f"backend.ttl_clock.{time.value}_time at the start of the transaction"
+            )
+        return micros

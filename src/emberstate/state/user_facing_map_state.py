@@ -1,0 +1,211 @@
+"""`UserFacingMapState`: what a user holds of a map state; an absent map looks empty, never None.
+
+Changing values while iterating is fine, adding or removing user keys raises, as with a dict. What iteration hands out are
+copies where values can change; `m[key]` hands out the value itself, and a change to it counts.
+
+Thread safety: the backend's owner thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping, MutableMapping, ValuesView
+from typing import Any
+
+from emberstate.errors import StateTypeError
+from emberstate.state.descriptors import MapStateDescriptor
+from emberstate.state.internal_states import InternalMapState
+from emberstate.state.states import MapState
+from emberstate.state.user_facing_states import in_state, scalar_type
+
+_MISSING = object()
+
+
+class UserFacingMapState:
+    """A `MapState` over any backend: a `MutableMapping` with Flink's names."""
+
+    __slots__ = ("check_key", "check_value", "descriptor", "key_scalar", "original", "value_scalar")
+
+    original: InternalMapState
+    descriptor: MapStateDescriptor[Any, Any]
+    key_scalar: Any
+    value_scalar: Any
+    check_key: Callable[[Any], None]
+    check_value: Callable[[Any], None]
+
+    def __init__(self, original: InternalMapState, descriptor: MapStateDescriptor[Any, Any]) -> None:
+        self.original = original
+        self.descriptor = descriptor
+        # A float key may be NaN: only the codec knows to refuse it.
+        self.key_scalar = None if descriptor.key_codec.type is float else scalar_type(descriptor.key_codec.type)
+        self.value_scalar = scalar_type(descriptor.codec.type)
+        self.check_key = descriptor.key_codec.check_deep
+        self.check_value = descriptor.codec.check
+
+    def accept_key(self, key: Any) -> int:
+        """Refuse a user key that is not of the declared type: 1, 1.0 and True would be one key otherwise."""
+        if type(key) is not self.key_scalar:
+            try:
+                self.check_key(key)
+            except StateTypeError as error:
+                raise in_state(error, "user key of map", self.descriptor.name) from None
+        return 0
+
+    def accept_value(self, value: Any) -> int:
+        """Refuse a user value that is not of the declared type; None stands for itself."""
+        if type(value) is not self.value_scalar and value is not None:
+            try:
+                self.check_value(value)
+            except StateTypeError as error:
+                raise in_state(error, "map", self.descriptor.name) from None
+        return 0
+
+    # -- Flink's names --------------------------------------------------------------------------------------------
+
+    def put(self, key: Any, value: Any) -> None:
+        """Set the value of a user key."""
+        self.accept_key(key)
+        self.accept_value(value)
+        self.original.put(key, value)
+
+    def put_all(self, pairs: Mapping[Any, Any]) -> None:
+        """Set the values of all user keys in `pairs` or, if one is refused, of none."""
+        if not isinstance(pairs, Mapping):
+            raise StateTypeError(f"map state {self.descriptor.name!r}: put_all takes a mapping, found {pairs!r}")
+        items = list(pairs.items())
+        for key, value in items:
+            self.accept_key(key)
+            self.accept_value(value)
+        for key, value in items:
+            self.original.put(key, value)
+
+    def contains(self, key: Any) -> bool:
+        """Whether the user key is there, be its value None or not."""
+        self.accept_key(key)
+        return self.original.contains(key)
+
+    def remove(self, key: Any) -> None:
+        """Remove a user key, if it is there; the last one takes the map with it."""
+        self.accept_key(key)
+        self.original.remove(key)
+
+    def is_empty(self) -> bool:
+        """Whether there is no user key."""
+        return self.original.size() == 0
+
+    def entries(self) -> ItemsView[Any, Any]:
+        """The pairs; as `items()`."""
+        return _Items(self)
+
+    def iterator(self) -> Iterator[tuple[Any, Any]]:
+        """Iterate over the pairs."""
+        items = self.original.items()
+        return iter(()) if items is None else items
+
+    # -- a MutableMapping's names -----------------------------------------------------------------------------------
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        """Return the value of a user key, or `default`."""
+        self.accept_key(key)
+        value = self.original.get(key)
+        if value is None and (default is not None and not self.original.contains(key)):
+            return default
+        return value
+
+    def __getitem__(self, key: Any) -> Any:
+        self.accept_key(key)
+        value = self.original.get(key)
+        if value is None and not self.original.contains(key):
+            raise KeyError(key)
+        return value
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self.put(key, value)
+
+    def __delitem__(self, key: Any) -> None:
+        self.accept_key(key)
+        if not self.original.remove(key):
+            raise KeyError(key)
+
+    def __contains__(self, key: Any) -> bool:
+        return self.contains(key)
+
+    def __len__(self) -> int:
+        return self.original.size()
+
+    def __iter__(self) -> Iterator[Any]:
+        for key, _ in self.iterator():
+            yield key
+
+    def keys(self) -> KeysView[Any]:
+        """The user keys."""
+        return KeysView(self)  # type: ignore[arg-type]
+
+    def values(self) -> ValuesView[Any]:
+        """The values; copies where they can change."""
+        return _Values(self)
+
+    def items(self) -> ItemsView[Any, Any]:
+        """The pairs; values are copies where they can change."""
+        return _Items(self)
+
+    def pop(self, key: Any, default: Any = _MISSING) -> Any:
+        """Remove a user key and return its value, or `default`."""
+        self.accept_key(key)
+        if not self.original.contains(key):
+            if default is _MISSING:
+                raise KeyError(key)
+            return default
+        value = self.original.get(key)
+        self.original.remove(key)
+        return value
+
+    def popitem(self) -> tuple[Any, Any]:
+        """Remove some pair and return it."""
+        for key, value in self.iterator():
+            self.original.remove(key)
+            return key, value
+        raise KeyError("the map state is empty")
+
+    def setdefault(self, key: Any, default: Any = None) -> Any:
+        """Return the value of a user key; set it to `default` if it is not there."""
+        self.accept_key(key)
+        if not self.original.contains(key):
+            self.put(key, default)
+        return self.original.get(key)
+
+    def update(self, other: Mapping[Any, Any] | Iterable[tuple[Any, Any]] = (), /, **more: Any) -> None:
+        """Set the values of all user keys given, as `dict.update`, or of none if one is refused."""
+        self.put_all(dict(other, **more))
+
+    def clear(self) -> None:
+        """Remove the map of the current key."""
+        self.original.clear()
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Mapping):
+            return NotImplemented
+        return dict(self.iterator()) == dict(other.items())
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"<map state {self.descriptor.name!r}>"
+
+
+class _Items(ItemsView[Any, Any]):
+    """Pairs of a map state; iterated by the backend, not key by key."""
+
+    def __iter__(self) -> Iterator[tuple[Any, Any]]:
+        return self._mapping.iterator()  # type: ignore[attr-defined, no-any-return]
+
+
+class _Values(ValuesView[Any]):
+    """Values of a map state; iterated by the backend, not key by key."""
+
+    def __iter__(self) -> Iterator[Any]:
+        for _, value in self._mapping.iterator():  # type: ignore[attr-defined]
+            yield value
+
+
+MapState.register(UserFacingMapState)
+MutableMapping.register(UserFacingMapState)

@@ -1,0 +1,245 @@
+"""What a user holds of a value, list, reducing or aggregating state: the checks and rules that no backend repeats.
+
+Types are checked here, before anything is changed: one test of the class of what comes in (the contents of a composite are
+checked when it is encoded). Absent lists look empty, absent values look like their default.
+
+Thread safety: the backend's owner thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from emberstate.errors import StateTypeError
+from emberstate.state.descriptors import (
+    AggregatingStateDescriptor,
+    ListStateDescriptor,
+    ReducingStateDescriptor,
+    ValueStateDescriptor,
+)
+from emberstate.state.internal_states import (
+    InternalAggregatingState,
+    InternalListState,
+    InternalReducingState,
+    InternalValueState,
+)
+from emberstate.state.states import AggregatingState, ListState, ReducingState, ValueState
+
+_SCALARS = (int, str, bytes, bool, float)
+
+
+def scalar_type(declared: Any) -> Any:
+    """The class that one test of `type(value)` suffices for, or None if the codec has to be asked."""
+    return declared if declared in _SCALARS else None
+
+
+def in_state(error: StateTypeError, kind: str, name: str) -> StateTypeError:
+    """The error with the state it happened in."""
+    return StateTypeError(f"{kind} state {name!r}: {error}")
+
+
+class UserFacingValueState:
+    """A `ValueState` over any backend."""
+
+    __slots__ = ("check", "copy_default", "default", "descriptor", "original", "scalar")
+
+    original: InternalValueState
+    descriptor: ValueStateDescriptor[Any]
+    scalar: Any
+    check: Callable[[Any], None]
+    default: Any
+    copy_default: Callable[[Any], Any]
+
+    def __init__(self, original: InternalValueState, descriptor: ValueStateDescriptor[Any]) -> None:
+        self.original = original
+        self.descriptor = descriptor
+        self.scalar = scalar_type(descriptor.codec.type)
+        self.check = descriptor.codec.check
+        self.default = descriptor.default
+        self.copy_default = descriptor.codec.copy
+
+    def value(self) -> Any:
+        """Return the value, or the default (a fresh copy of it), or None."""
+        value = self.original.value()
+        if value is None and self.default is not None:
+            return self.copy_default(self.default)
+        return value
+
+    def update(self, value: Any) -> None:
+        """Set the value; None clears."""
+        if value is None:
+            self.original.clear()
+            return
+        if type(value) is not self.scalar:
+            try:
+                self.check(value)
+            except StateTypeError as error:
+                raise in_state(error, "value", self.descriptor.name) from None
+        self.original.update(value)
+
+    def clear(self) -> None:
+        """Remove the value of the current key."""
+        self.original.clear()
+
+    def __repr__(self) -> str:
+        return f"<value state {self.descriptor.name!r}>"
+
+
+class UserFacingListState:
+    """A `ListState` over any backend."""
+
+    __slots__ = ("check", "descriptor", "original", "scalar")
+
+    original: InternalListState
+    descriptor: ListStateDescriptor[Any]
+    scalar: Any
+    check: Callable[[Any], None]
+
+    def __init__(self, original: InternalListState, descriptor: ListStateDescriptor[Any]) -> None:
+        self.original = original
+        self.descriptor = descriptor
+        self.scalar = scalar_type(descriptor.codec.type)
+        self.check = descriptor.codec.check
+
+    def accept(self, element: Any) -> Any:
+        """Return the element if it may stand in the list."""
+        if type(element) is not self.scalar:
+            if element is None:
+                raise StateTypeError(
+                    f"list state {self.descriptor.name!r} holds no None: leave the element out, or declare a type "
+                    f"with a value that stands for it"
+                )
+            try:
+                self.check(element)
+            except StateTypeError as error:
+                raise in_state(error, "list", self.descriptor.name) from None
+        return element
+
+    def get(self) -> list[Any]:
+        """Return the elements as a new list; changing it, or an element of it, changes nothing here."""
+        elements = self.original.get()
+        return [] if elements is None else elements
+
+    def add(self, element: Any) -> None:
+        """Append an element, which must not be None."""
+        self.original.add(self.accept(element))
+
+    def append(self, element: Any) -> None:
+        """Append an element, as `list.append`."""
+        self.original.add(self.accept(element))
+
+    def add_all(self, elements: Iterable[Any]) -> None:
+        """Append all or, if one of them is refused, none; nothing to append makes nothing."""
+        accepted = self._accept_all(elements)
+        if accepted:
+            self.original.add_all(accepted)
+
+    def update(self, elements: Iterable[Any]) -> None:
+        """Replace the list; an empty one clears."""
+        accepted = self._accept_all(elements)
+        if accepted:
+            self.original.update(accepted)
+        else:
+            self.original.clear()
+
+    def _accept_all(self, elements: Iterable[Any]) -> list[Any]:
+        if elements is None or isinstance(elements, (str, bytes)):
+            raise StateTypeError(
+                f"list state {self.descriptor.name!r} takes an iterable of elements here, found {elements!r}"
+            )
+        return [self.accept(element) for element in elements]
+
+    def is_empty(self) -> bool:
+        """Whether there is no element."""
+        return self.original.size() == 0
+
+    def clear(self) -> None:
+        """Remove the list of the current key."""
+        self.original.clear()
+
+    def __len__(self) -> int:
+        return self.original.size()
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.get())
+
+    def __repr__(self) -> str:
+        return f"<list state {self.descriptor.name!r}>"
+
+
+class UserFacingReducingState:
+    """A `ReducingState` over any backend."""
+
+    __slots__ = ("check", "descriptor", "original", "scalar")
+
+    original: InternalReducingState
+    descriptor: ReducingStateDescriptor[Any]
+    scalar: Any
+    check: Callable[[Any], None]
+
+    def __init__(self, original: InternalReducingState, descriptor: ReducingStateDescriptor[Any]) -> None:
+        self.original = original
+        self.descriptor = descriptor
+        self.scalar = scalar_type(descriptor.codec.type)
+        self.check = descriptor.codec.check
+
+    def get(self) -> Any:
+        """Return the folded value, or None."""
+        return self.original.get()
+
+    def add(self, value: Any) -> None:
+        """Fold a value in; None clears."""
+        if value is None:
+            self.original.clear()
+            return
+        if type(value) is not self.scalar:
+            try:
+                self.check(value)
+            except StateTypeError as error:
+                raise in_state(error, "reducing", self.descriptor.name) from None
+        self.original.add(value)
+
+    def clear(self) -> None:
+        """Remove the value of the current key."""
+        self.original.clear()
+
+    def __repr__(self) -> str:
+        return f"<reducing state {self.descriptor.name!r}>"
+
+
+class UserFacingAggregatingState:
+    """An `AggregatingState` over any backend; what is added has the type that the function takes."""
+
+    __slots__ = ("descriptor", "original")
+
+    original: InternalAggregatingState
+    descriptor: AggregatingStateDescriptor
+
+    def __init__(self, original: InternalAggregatingState, descriptor: AggregatingStateDescriptor) -> None:
+        self.original = original
+        self.descriptor = descriptor
+
+    def get(self) -> Any:
+        """Return the result, or None."""
+        return self.original.get()
+
+    def add(self, value: Any) -> None:
+        """Fold a value in; None clears."""
+        if value is None:
+            self.original.clear()
+        else:
+            self.original.add(value)
+
+    def clear(self) -> None:
+        """Remove the accumulator of the current key."""
+        self.original.clear()
+
+    def __repr__(self) -> str:
+        return f"<aggregating state {self.descriptor.name!r}>"
+
+
+ValueState.register(UserFacingValueState)
+ListState.register(UserFacingListState)
+ReducingState.register(UserFacingReducingState)
+AggregatingState.register(UserFacingAggregatingState)

@@ -1,0 +1,32 @@
+"""Values of numpy and pandas: they look like Python's own, and would not come back as they were."""
+
+from __future__ import annotations
+
+import datetime
+
+import pytest
+
+from emberstate.codec import codec_for
+from emberstate.errors import StateDeclarationError, StateTypeError
+
+
+def test_numpy() -> None:
+    """A numpy float is a float subclass: written as it is, it would come back as another class."""
+    numpy = pytest.importorskip("numpy")
+    for type_, words in ((numpy.int64, r"\.item\(\)"), (numpy.ndarray, r"list\[float\]")):
+        with pytest.raises(StateDeclarationError, match=words):
+            codec_for(type_)
+    with pytest.raises(StateTypeError, match=r"convert with \.item\(\)"):
+        codec_for(int).encode(numpy.int64(1))
+    with pytest.raises(StateTypeError, match="a subclass would come back as float"):
+        codec_for(float).encode(numpy.float64(1))
+
+
+def test_pandas() -> None:
+    """A Timestamp is a datetime subclass with nanoseconds, which would be lost."""
+    pandas = pytest.importorskip("pandas")
+    for type_, words in ((pandas.Timestamp, "to_pydatetime"), (pandas.DataFrame, "dataclasses")):
+        with pytest.raises(StateDeclarationError, match=words):
+            codec_for(type_)
+    with pytest.raises(StateTypeError, match="a subclass would come back as datetime"):
+        codec_for(datetime.datetime).encode(pandas.Timestamp("2024-01-01"))
