@@ -65,3 +65,59 @@ class InvariantError(EmberstateError, AssertionError):
 
     Operator action: report it with the message; restore from the last checkpoint.
     """
+
+
+class StorageError(EmberstateError, OSError):
+    """A read, write, listing or deletion in checkpoint storage failed.
+
+    Operator action: see the path and the system's own message; the last committed checkpoint is untouched.
+    """
+
+
+class StorageExistsError(StorageError, FileExistsError):
+    """A file that was to be created is there already, and was not overwritten.
+
+    Operator action: none in itself; of two writers of one name, this one came second.
+    """
+
+
+class StorageNotFoundError(StorageError, FileNotFoundError):
+    """A file is not there.
+
+    Operator action: check the checkpoint's location; if a manifest names the file, verify the checkpoint.
+    """
+
+
+class CorruptionError(EmberstateError, ValueError):
+    """Stored bytes are not what was written: a checksum, size, structure or version does not fit.
+
+    Operator action: restore an older checkpoint or a savepoint; the message names file and place.
+    """
+
+
+class FencedError(EmberstateError, RuntimeError):
+    """Another process has taken over this checkpoint directory; this one may not commit any more.
+
+    Operator action: stop this process, or the other one if it was started by mistake (the message names it).
+    """
+
+
+class RestoreRefusedError(EmberstateError, ValueError):
+    """A checkpoint cannot be restored faithfully into what the program declares.
+
+    Operator action: follow the verdict in the message (rename, default, drop_states, keep_states, rewrite).
+    """
+
+
+class CheckpointCollectedError(EmberstateError, LookupError):
+    """A checkpoint that was open for reading has been collected, or was never there.
+
+    Operator action: open a newer one, or pin it while it is read.
+    """
+
+
+class StateTooLargeError(EmberstateError, OverflowError):
+    """A checkpoint kept in memory would exceed its size limit.
+
+    Operator action: use FsStateBackend, or raise the limit.
+    """

@@ -460,6 +460,24 @@ def test_a_migrating_decoder_refuses_bad_bytes(data: bytes) -> None:
         decoder_for(codec_for(V1.Row).schema, codec_for(V2.Row))(data)
 
 
+class OldSpan(NamedTuple):
+    start: datetime.datetime
+    size: int
+
+
+class NewSpan(NamedTuple):
+    size: int
+    start: datetime.datetime
+
+
+@pytest.mark.parametrize("row", [["2020-01-01T00:00:00+05:00", 1], ["2020-01-01T00:00:00Z", 2**63]])
+def test_a_migrating_decoder_takes_only_values_of_the_type(row: list[Any]) -> None:
+    """A zone or a 65-bit int that msgspec would take must not come in through an old schema."""
+    decode = decoder_for(codec_for(OldSpan).schema, codec_for(NewSpan))
+    with pytest.raises(CodecError, match=r"must be UTC or naive|does not fit in 64 bits"):
+        decode(msgspec.msgpack.encode(row))
+
+
 @settings(max_examples=100, deadline=None)
 @given(data=st.data())
 def test_any_change_of_type_is_refused_or_exact(data: st.DataObject) -> None:
