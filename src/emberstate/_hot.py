@@ -1,15 +1,17 @@
-"""Which modules are compiled, and whether they are.
+"""Which modules are compiled, from what, and whether they are.
 
-Hot modules are ordinary Python files that Cython compiles as they are. Compiled or interpreted, they behave alike and
-pass the same tests; interpreted they are several times slower, so a fallback is said once, as a log line. Set
-EMBERSTATE_INTERPRETED=1 to run them interpreted on purpose, next to their extension files.
+Hot modules are ordinary Python files that Cython compiles as they are. Compiled or interpreted, they behave
+alike and pass the same tests; interpreted they are several times slower, so a fallback is said once, as a log
+line. Set EMBERSTATE_INTERPRETED=1 to run them interpreted on purpose, next to their extension files.
 """
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import logging
 import os
+import re
 import sys
 from collections.abc import Sequence
 from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec
@@ -23,6 +25,7 @@ HOT_MODULES = (
     "emberstate.heap.snapshots",
     "emberstate.heap.value_kind",
     "emberstate.heap.state_map",
+    "emberstate.heap.copy_on_write_buckets",
     "emberstate.heap.copy_on_write_state_map",
     "emberstate.heap.copy_on_write_roll_back",
     "emberstate.heap.copy_on_write_state_map_snapshot",
@@ -43,6 +46,41 @@ SWITCH = "EMBERSTATE_INTERPRETED"
 def interpreted_on_purpose() -> bool:
     """Whether the environment asks for interpreted hot modules."""
     return os.environ.get(SWITCH, "") not in ("", "0")
+
+
+def sources(module: str) -> list[Path]:
+    """The files that a hot module is compiled from: its own, and declarations that it sees by cimports."""
+    found: set[Path] = set()
+    pending = [module]
+    while pending:
+        name = pending.pop()
+        stem = Path(__file__).parent.joinpath(*name.split(".")[1:])
+        # Of a module that is only cimported, the declarations count and not the code.
+        for suffix in (".pxd", ".py") if name == module else (".pxd",):
+            file = stem.with_suffix(suffix)
+            if file.exists() and file not in found:
+                found.add(file)
+                pending += _cimports(file, name)
+    return sorted(found)
+
+
+def _cimports(file: Path, module: str) -> list[str]:
+    """The package's modules that a file cimports; some names among them are of no module."""
+    text = file.read_text(encoding="utf-8")
+    names = re.findall(r"^\s*cimport\s+([\w.]+)", text, re.MULTILINE)
+    names += re.findall(r"\bcython\.cimports\.([\w.]+)", text)
+    several = re.compile(r"^\s*from\s+([\w.]+)\s+cimport\b(\s*\([^)]*|[^#\n]*)", re.MULTILINE)
+    for origin, what in several.findall(text):
+        origin = importlib.util.resolve_name(origin, module.rpartition(".")[0])
+        names += [origin, *(f"{origin}.{name}" for name in re.findall(r"\w+", what))]
+    return [name for name in names if name.startswith("emberstate.")]
+
+
+def fingerprint(module: str) -> str:
+    """Stands for the content of a hot module's sources; files' times would miss what an archive brings."""
+    root = Path(__file__).parent
+    parts = [(file.relative_to(root).as_posix(), file.read_bytes()) for file in sources(module)]
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
 def extension_file(module: str) -> Path | None:
@@ -75,15 +113,15 @@ class _SourceFinder:
 
 
 def choose() -> None:
-    """Decide, before the first hot module is imported, which files they come from; called once by the package.
+    """Decide, before the first hot module is imported, which files they come from; the package calls it once.
 
     All of them or none: a compiled module cannot use an interpreted one.
     """
     missing = [name for name in HOT_MODULES if extension_file(name) is None]
     if missing and not interpreted_on_purpose():
         logging.getLogger("emberstate").warning(
-            "The hot modules run interpreted, several times slower: %d of %d have no extension file (%s, ...). "
-            "Install a C compiler and reinstall emberstate, or set %s=1 to silence this.",
+            "The hot modules run interpreted, several times slower: %d of %d have no extension file (%s, ...)"
+            ". Install a C compiler and reinstall emberstate, or set %s=1 to silence this.",
             len(missing),
             len(HOT_MODULES),
             missing[0],

@@ -16,6 +16,7 @@ cdef class MapImage:
     cdef readonly Py_ssize_t size
     cdef readonly list sides
     cdef readonly list log
+    cdef readonly Py_ssize_t distinct
     cdef readonly bint repeats
     cdef readonly MapImage older
     cpdef BeforeImages side_of(self, PageTable table)

@@ -5,16 +5,16 @@ A snapshot copies nothing when it is taken. Only when a map is first changed aft
 first changed, its old head goes into the `BeforeImages` of that table. So an image holds what was touched and
 nothing else, and these four follow from it:
 
-* *read*: a bucket of the snapshot is its before-image, else that of the next newer image …, else the table's head;
+* *read*: a bucket's head is its before-image, else that of the next newer image …, else the table's head;
 * *roll back*: put the images back;
 * *release*: hand the images to the next older image of the same map (`absorb`), or drop them;
 * *what changed*: `log` has each entry once when it is first changed, with the state it had (or ABSENT).
 
-Invariants: a before-image is saved before the bucket is changed, and never overwritten; a table younger than the
-snapshot has none, for the snapshot cannot see it. Shards bound the stall when a dict of images grows.
+Invariants: a before-image is saved before the bucket is changed, and never overwritten; a table younger than
+the snapshot has none, for the snapshot cannot see it. Shards bound the stall when a dict of images grows.
 
-Thread safety: the map's owner saves without a lock; chains of images are changed only under the registry's lock,
-which a reader also holds while it puts one page together (`copy_on_write_state_map_snapshot`).
+Thread safety: the map's owner saves without a lock; chains of images are changed only under the registry's
+lock, which a reader also holds while it puts one page together (`copy_on_write_state_map_snapshot`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if not cython.compiled:  # compiled, they are the C constants of geometry.pxd
 from emberstate.heap.page_table import PageTable
 from emberstate.heap.state_map_entry import StateMapEntry
 
-
+LOG_REPEATS_KEPT = 4096  # below this length a log with repeats is left as it is
 
 
 class BeforeImages:
@@ -55,7 +55,7 @@ class BeforeImages:
         return 0
 
     def absorb(self, newer: BeforeImages) -> None:
-        """Take over what a newer image of the same table knows; what is known here already is older and stays."""
+        """Take over what a newer image of the same table knows; what is known here is older and stays."""
         shards = self.shards
         for number, theirs in enumerate(newer.shards):
             if theirs is None:
@@ -82,7 +82,8 @@ class MapImage:
     """One map as one snapshot sees it: tables, sizes, before-images, and a log of what was changed since."""
 
     __slots__ = (
-        "log", "map", "older", "primary", "rehash", "rehash_index", "repeats", "sides", "size", "version",
+        "distinct", "log", "map", "older", "primary", "rehash", "rehash_index", "repeats", "sides", "size",
+        "version",
     )
 
     map: Any
@@ -93,6 +94,7 @@ class MapImage:
     size: int
     sides: list[BeforeImages]
     log: list[Any]  # entry, state before; entry, state before; …
+    distinct: int  # how long the log was without repeats, when that was last seen to
     repeats: bool  # the log may name an entry twice: the first counts
     older: MapImage | None
 
@@ -114,6 +116,7 @@ class MapImage:
         self.size = size
         self.sides = []
         self.log = []
+        self.distinct = 0
         self.repeats = False
         self.older = older
 
@@ -128,6 +131,11 @@ class MapImage:
         self.sides.append(side)
         return side
 
+    def hand_to(self, version: cython.uint) -> None:
+        """Become the image of an older snapshot, which may not see all of these tables."""
+        self.version = version
+        self.sides = [side for side in self.sides if side.table.version < version]
+
     def absorb(self, newer: MapImage) -> None:
         """Become the image of this older snapshot that also knows what `newer`, released, knew."""
         for theirs in newer.sides:
@@ -137,6 +145,22 @@ class MapImage:
                 mine.absorb(theirs)
         self.log.extend(newer.log)
         self.repeats = True
+        if len(self.log) > LOG_REPEATS_KEPT and len(self.log) > 2 * self.distinct:
+            self.drop_repeats()
+
+    def drop_repeats(self) -> None:
+        """Keep the first mention of each pair: a long snapshot takes over the logs of many short ones."""
+        seen: set[tuple[Any, Any]] = set()
+        kept: list[Any] = []
+        for position in range(0, len(self.log), 2):
+            entry: StateMapEntry = self.log[position]
+            pair = (entry.key, entry.namespace)
+            if pair not in seen:
+                seen.add(pair)
+                kept.append(entry)
+                kept.append(self.log[position + 1])
+        self.log = kept
+        self.distinct = len(kept)
 
     def image_count(self) -> int:
         """How many buckets have a before-image here."""

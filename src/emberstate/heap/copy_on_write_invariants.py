@@ -1,4 +1,4 @@
-"""The checks behind `CopyOnWriteStateMap.check_invariants`: every claim of that module's text, looked at entry by entry."""
+"""The checks behind `CopyOnWriteStateMap.check_invariants`: all claims of `copy_on_write_buckets`."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ def check_map(map: CopyOnWriteStateMap) -> None:
     try:
         _check_tables(map)
         _check_entries(map)
+        _check_loans(map)
         _check_images(map)
         map.registry.check_invariants()
     except InvariantError as error:
@@ -31,10 +32,11 @@ def _check_tables(map: CopyOnWriteStateMap) -> None:
     primary, rehash = map.primary, map.rehash
     for table in (primary, rehash):
         if table is not None:
-            _require(table.capacity & (table.capacity - 1) == 0, f"capacity {table.capacity} is no power of two")
-            _require(len(table.pages) == max(1, table.capacity >> PAGE_SHIFT), "a directory has the wrong length")
+            capacity = table.capacity
+            _require(capacity & (capacity - 1) == 0, f"capacity {capacity} is no power of two")
+            _require(len(table.pages) == max(1, capacity >> PAGE_SHIFT), "a directory has the wrong length")
             for page in table.pages:
-                _require(page is None or len(page) == min(table.capacity, PAGE_BUCKETS), "a page has the wrong size")
+                _require(page is None or len(page) == min(capacity, PAGE_BUCKETS), "a page has a wrong size")
     if rehash is None:
         _require(map.rehash_index == 0, f"rehash_index is {map.rehash_index} though nothing is growing")
     else:
@@ -66,11 +68,29 @@ def _check_entries(map: CopyOnWriteStateMap) -> None:
                 _require(pair not in pairs, f"{pair!r} is there twice")
                 pairs.add(pair)
                 _require(entry.hash == map.pair_hash(*pair), f"{pair!r} has another hash than its entry says")
-                _require(entry.hash & (table.capacity - 1) == bucket, f"{pair!r} is in bucket {bucket}, not its own")
+                own = entry.hash & (table.capacity - 1)
+                _require(own == bucket, f"{pair!r} is in bucket {bucket}, not in {own}")
                 _require(entry.entry_version <= version, f"{pair!r} has an entry version from the future")
                 _require(entry.state_version <= version, f"{pair!r} has a state version from the future")
                 entry = entry.next
     _require(len(pairs) == len(map), f"{len(pairs)} entries found, size is {len(map)}")
+
+
+def _check_loans(map: CopyOnWriteStateMap) -> None:
+    if not map.kind.lends:
+        _require(not map.loans, "there are loans, of values that cannot be lent")
+        return
+    lent = {id(entry) for entry in map.loans[::2]}
+    for number in range(map.primary.capacity):
+        for entry in map.cell(number, map.primary.capacity):
+            if entry.state_version == map.registry.version:
+                _require(id(entry) in lent, f"{entry!r} counts as lent and is not")
+            else:
+                _require(entry.state_version == 0, f"{entry!r} is neither lent nor sealed")
+    if map.loans:
+        known = any(lender is map for lender in map.registry.lenders)
+        _require(known, "there are loans that nobody will seal")
+    _require(2 * map.dead_loans <= len(map.loans), "more loans are dead than there are")
 
 
 def _check_images(map: CopyOnWriteStateMap) -> None:
@@ -81,12 +101,14 @@ def _check_images(map: CopyOnWriteStateMap) -> None:
         _require(image.version < last, f"image {image.version} stands behind image {last}")
         last = image.version
         _require(last in live, f"image of snapshot {last}, which is not live")
-        _require(any(image is other for other in live[last].images), f"snapshot {last} does not know its image")
+        known = any(image is other for other in live[last].images)
+        _require(known, f"snapshot {last} does not know its image")
         for side in image.sides:
             _require(side.table.version < last, f"snapshot {last} has images of a table it cannot see")
             for shard in side.shards:
                 for bucket, head in (shard or {}).items():
                     while head is not None:
-                        _require(head.hash & (side.table.capacity - 1) == bucket, "a before-image is in a wrong bucket")
+                        own = head.hash & (side.table.capacity - 1)
+                        _require(own == bucket, "a before-image is in a wrong bucket")
                         head = head.next
         image = image.older

@@ -1,8 +1,8 @@
 # cython: boundscheck=False, wraparound=False
-"""Putting a `CopyOnWriteStateMap` back to what a snapshot saw: its before-images become its buckets' heads again.
+"""Putting a `CopyOnWriteStateMap` back to what a snapshot saw: before-images become heads again.
 
-The cost is that of what was touched. To newer live snapshots, which stay readable, a roll-back is a change like any
-other: what it overwrites is saved in the newest image first, and logged there.
+The cost is that of what was touched. To newer live snapshots, which stay readable, a roll-back is a change
+like any other: what it overwrites is saved in the newest image first, and logged there.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from typing import Any
 import cython
 
 from emberstate.heap.before_images import BeforeImages, MapImage
-from emberstate.heap.copy_on_write_state_map import CopyOnWriteStateMap
+from emberstate.heap.copy_on_write_buckets import CopyOnWriteBuckets
 from emberstate.heap.page_table import PageTable
 from emberstate.heap.snapshots import Snapshot
 from emberstate.heap.state_map_entry import StateMapEntry
 from emberstate.state.changes import ABSENT
 
 if not cython.compiled:  # compiled, they are C functions
-    from emberstate.heap.copy_on_write_state_map import head_of, set_head
+    from emberstate.heap.copy_on_write_buckets import head_of, set_head
 
 _EMPTY_CAPACITY = 4
 
 
-def roll_back_map(map: CopyOnWriteStateMap, snapshot: Snapshot) -> None:
+def roll_back_map(map: CopyOnWriteBuckets, snapshot: Snapshot) -> None:
     """Put `map`, changed since `snapshot`, back; under the registry's lock, on the owner's thread."""
     map.enter_epoch()
     images: list[MapImage] = map.images_since(snapshot.version)
@@ -50,23 +50,23 @@ def roll_back_map(map: CopyOnWriteStateMap, snapshot: Snapshot) -> None:
         map.size = first.size
     map.threshold = (map.primary if map.rehash is None else map.rehash).capacity // 4 * 3
     map.chores = map.rehash is not None or len(map.retired) > 0
-    map.modifications += 1
-    map.refresh_sides()
+    map.modifications += 1  # the sides are looked up at the next change: the registry begins a new epoch
 
 
-def _log(map: CopyOnWriteStateMap, images: list[MapImage]) -> None:
-    """Log in the newest image what is about to change, with the state it has now."""
+def _log(map: CopyOnWriteBuckets, images: list[MapImage]) -> None:
+    """Log in the newest image what is about to change and is not logged there, with the state it has now."""
     newest: MapImage = images[len(images) - 1]
-    pairs: dict[tuple[Any, Any], StateMapEntry] = {}
-    for image in images:
+    known: set[tuple[Any, Any]] = {(entry.key, entry.namespace) for entry in newest.log[::2]}
+    for image in images[: len(images) - 1]:
         for entry in image.log[::2]:
-            pairs.setdefault((entry.key, entry.namespace), entry)
-    for entry in pairs.values():
-        _log_one(map, newest, entry)
-    newest.repeats = True
+            pair = (entry.key, entry.namespace)
+            if pair not in known:
+                known.add(pair)
+                _log_one(map, newest, entry)
+    newest.repeats = True  # the entries put back are logged again when they change
 
 
-def _log_one(map: CopyOnWriteStateMap, newest: MapImage, entry: StateMapEntry) -> None:
+def _log_one(map: CopyOnWriteBuckets, newest: MapImage, entry: StateMapEntry) -> None:
     live: StateMapEntry | None = map.find(entry.hash, entry.key, entry.namespace)
     newest.log.append(entry)
     newest.log.append(ABSENT if live is None else live.state)

@@ -1,49 +1,9 @@
-from emberstate.heap.before_images cimport BeforeImages, MapImage
-from emberstate.heap.geometry cimport LOOKED_AT_PER_STEP, MOVED_PER_STEP, PAGE_MASK, PAGE_SHIFT
+from emberstate.heap.before_images cimport MapImage
+from emberstate.heap.copy_on_write_buckets cimport CopyOnWriteBuckets, head_of
 from emberstate.heap.page_table cimport PageTable
-from emberstate.heap.snapshots cimport Snapshot, SnapshotRegistry
-from emberstate.heap.state_map cimport StateMap
-from emberstate.heap.state_map_entry cimport StateMapEntry, new_entry
+from emberstate.heap.snapshots cimport Snapshot
+from emberstate.heap.state_map_entry cimport StateMapEntry
 from emberstate.heap.value_kind cimport ValueKind
 
-cdef unsigned int mix(long long raw) noexcept
-cdef StateMapEntry head_of(PageTable table, Py_ssize_t bucket)
-cdef int set_head(PageTable table, Py_ssize_t bucket, StateMapEntry head) except -1
-
-cdef class CopyOnWriteStateMap(StateMap):
-    cdef readonly PageTable primary
-    cdef readonly PageTable rehash
-    cdef readonly Py_ssize_t rehash_index
-    cdef readonly Py_ssize_t size
-    cdef readonly Py_ssize_t threshold
-    cdef readonly unsigned long long modifications
-    cdef readonly unsigned int birth
-    cdef readonly MapImage image
-    cdef BeforeImages primary_side
-    cdef BeforeImages rehash_side
-    cdef unsigned long long epoch
-    cdef list loans
-    cdef list retired
-    cdef bint chores
-    cdef object last_namespace
-    cdef Py_hash_t last_namespace_hash
-    cdef unsigned long long entry_copies
-    cdef unsigned long long state_copies
-    cdef unsigned long long rehash_steps
-    cdef unsigned long long growths
-
-    cdef unsigned int hash_of(self, object key, object namespace) except? 0
-    cdef StateMapEntry find(self, unsigned int hash, object key, object namespace)
-    cdef object lend(self, StateMapEntry entry)
-    cdef int write(self, StateMapEntry entry, object state) except -1
-    cdef int insert(self, unsigned int hash, object key, object namespace, object state) except -1
-    cdef int unlink(self, StateMapEntry target) except -1
-    cdef StateMapEntry writable(self, StateMapEntry target)
-    cdef int note(self, StateMapEntry entry, object old) except -1
-    cdef int begin_growth(self) except -1
-    cdef int do_chores(self) except -1
-    cdef int finish_growth(self) except -1
-    cdef int enter_epoch(self) except -1
-    cdef int refresh_sides(self) except -1
-    cdef list images_since(self, unsigned int version)
+cdef class CopyOnWriteStateMap(CopyOnWriteBuckets):
     cpdef list cell(self, Py_ssize_t number, Py_ssize_t cells)

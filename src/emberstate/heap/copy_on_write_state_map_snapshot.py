@@ -1,9 +1,10 @@
 """Reading one `CopyOnWriteStateMap` as a snapshot saw it, from any thread, while the map is changed.
 
-A bucket's head as of the snapshot is its before-image in the oldest image that has one, else the table's head. The
-order of looking matters against a writer that saves before it changes: the table first, then the images. A page of
-heads at a time is put together under the registry's lock, so that no release moves images meanwhile; the chains
-behind the heads are then walked without it, for nothing changes an entry that a live snapshot reaches.
+A bucket's head as of the snapshot is its before-image in the oldest image that has one, else the table's
+head. The order of looking matters against a writer that saves before it changes: the table first, then the
+images. A page of heads at a time is put together under the registry's lock, so that no release moves images
+meanwhile; the chains behind the heads are then walked without it, for nothing changes an entry that a live
+snapshot reaches.
 
 While the map was growing the snapshot spans three regions: primary [rehash_index, capacity), rehash
 [0, rehash_index) and rehash [capacity, capacity + rehash_index).
@@ -17,14 +18,14 @@ from typing import Any
 
 from emberstate.heap.before_images import MapImage
 from emberstate.heap.copy_on_write_state_map import CopyOnWriteStateMap
-from emberstate.heap.geometry import PAGE_BUCKETS, PAGE_MASK, PAGE_SHIFT, SHARD_SHIFT
+from emberstate.heap.geometry import PAGE_MASK, PAGE_SHIFT, SHARD_SHIFT
 from emberstate.heap.page_table import PageTable
 from emberstate.heap.snapshots import Snapshot
 from emberstate.heap.state_map_entry import StateMapEntry
 
 
 class CopyOnWriteStateMapSnapshot:
-    """A map at a point in time: `get`, `in`, `len`, iteration over (key, namespace, state). A context manager.
+    """A map at a point in time: `get`, `in`, `len`, iteration (key, namespace, state). A context manager.
 
     >>> from emberstate.heap.value_kind import IMMUTABLE
     >>> states = CopyOnWriteStateMap(IMMUTABLE)
@@ -111,15 +112,18 @@ class CopyOnWriteStateMapSnapshot:
             self.point.check_live()
             page = table.pages[number]
             low = start & PAGE_MASK
-            heads = [None] * (stop - start) if page is None else page[low : low + stop - start]
+            heads: list[StateMapEntry | None] = [None] * (stop - start)
+            if page is not None:
+                heads = page[low : low + stop - start]
             for image in reversed(map_images_since(self._map, self.point.version)):
                 for side in image.sides:
                     if side.table is table:
                         shard = side.shards[start >> SHARD_SHIFT]
                         if shard is None:
                             continue
-                        if len(shard) < PAGE_BUCKETS:
-                            for bucket, head in list(shard.items()):
+                        if len(shard) < stop - start:
+                            # Copied at one go, for the owner may save one more meanwhile.
+                            for bucket, head in shard.copy().items():
                                 if start <= bucket < stop:
                                     heads[bucket - start] = head
                         else:
@@ -144,7 +148,7 @@ class CopyOnWriteStateMapSnapshot:
 
 
 def map_images_since(map: CopyOnWriteStateMap, version: int) -> list[MapImage]:
-    """The images of `map` that a snapshot of `version` looks through, oldest first; for any thread, under the lock."""
+    """The images that a snapshot of `version` looks through, oldest first; for any thread, under the lock."""
     images = []
     image = map.image
     while image is not None and image.version >= version:

@@ -6,3 +6,4 @@ cdef enum:
     SHARD_SHIFT = 13
     MOVED_PER_STEP = 4
     LOOKED_AT_PER_STEP = 64
+    PREFETCHED_BUCKETS = 12

@@ -1,7 +1,7 @@
 """The numbers that shape tables; `geometry.pxd` has the same as C constants, and a test compares the two.
 
-Measured on a table growing to 5M entries: pages of 1,024 buckets take 2 µs to make and free, which no operation
-notices; smaller ones make the directory the larger part, larger ones show in the longest put.
+Measured on a table growing to 5M entries: pages of 1,024 buckets take 2 µs to make and free, which no
+operation notices; smaller ones make the directory the larger part, larger ones show in the longest put.
 """
 
 from __future__ import annotations
@@ -17,3 +17,6 @@ SHARD_SHIFT = 13
 MOVED_PER_STEP = 4
 #: … or this many buckets were looked at, so that a sparse table does not make one operation scan it all.
 LOOKED_AT_PER_STEP = 64
+
+#: Buckets beyond `rehash_index` whose entries are brought into the cache for the next operation to move.
+PREFETCHED_BUCKETS = 12

@@ -1,8 +1,8 @@
 """An array of buckets as a directory of pages, so that a large one costs nothing to allocate.
 
 A page is a list of bucket heads (`StateMapEntry` or None), made when its first bucket is written; a page that
-is not there reads as empty buckets. Pages are taken out of the cyclic collector's sight (compiled), since they
-refer to entries only and entries are out of sight too.
+is not there reads as empty buckets. Pages are taken out of the cyclic collector's sight (compiled), since
+they refer to entries only and entries are out of sight too.
 
 Invariants: `capacity` is a power of two; a table smaller than a page has one page of exactly its size.
 `version` is the registry's version when the table was made: a snapshot can see the table only if it is newer.
@@ -20,9 +20,6 @@ if not cython.compiled:  # compiled, these are the C function and constants of t
     from emberstate.heap.geometry import PAGE_BUCKETS, PAGE_SHIFT
 
 from emberstate.heap.state_map_entry import StateMapEntry
-
-
-
 
 
 @cython.no_gc

@@ -1,21 +1,24 @@
 """Versions and live snapshots of one backend: counted once for all its maps, so that a snapshot is O(1).
 
-`version` grows by one with every snapshot, never else, and never shrinks. `required` is the version of the newest
-live snapshot (0: none). The copy rule, everywhere: an entry or state whose version is below `required` is shared
-with a snapshot and is copied before it is changed or handed out for change. `epoch` changes with every snapshot,
-release and roll-back; a map that sees a new epoch looks up where it stands (`CopyOnWriteStateMap._enter_epoch`).
+`version` grows by one with every snapshot, never else, and never shrinks. `required` is the version of the
+newest live snapshot (0: none). The copy rule, everywhere: an entry or state whose version is below `required`
+is shared with a snapshot and is copied before it is changed or handed out for change. `epoch` changes with
+every snapshot, release and roll-back; a map that sees a new epoch looks up where it stands
+(`CopyOnWriteBuckets.enter_epoch`).
 
-*Loans.* A mutable value that was handed out or in may be changed by its holder at any time. Before a snapshot is
-taken, and before changes are listed, every lent value is sealed: put back if it is unchanged, else replaced by a
-copy, so that a reference kept beyond that point reaches nothing.
+*Loans.* A mutable value that was handed out or in may be changed by its holder at any time. Before a snapshot
+is taken, and before changes are listed, every lent value is sealed: put back if it is unchanged, else
+replaced by a copy, so that a reference kept beyond that point reaches nothing.
 
-*Release* may come from any thread. The oldest snapshot is dropped at once, by the caller. Any other one is needed
-by the older ones behind it: the owner's thread merges it (now, or when it next takes a snapshot, lists or rolls back).
+*Release* may come from any thread. The oldest snapshot is dropped at once, by the caller. Any other one is
+needed by the older ones behind it: the owner's thread merges it (now, or when it next takes a snapshot, lists
+or rolls back).
 
-Invariants: `live` ascends by version; every image stands in the `images` of a live snapshot of the same version.
+Invariants: `live` ascends by version; every image stands in the `images` of a live snapshot of the same
+version.
 
-Thread safety: one owner thread changes maps, takes snapshots, lists changes and rolls back. Any thread may read
-and release a snapshot. `lock` guards `live`, the chains of images, and a reader's page.
+Thread safety: one owner thread changes maps, takes snapshots, lists changes and rolls back. Any thread may
+read and release a snapshot. `lock` guards `live`, the chains of images, and a reader's page.
 """
 
 from __future__ import annotations
@@ -90,7 +93,8 @@ class SnapshotRegistry:
     """
 
     __slots__ = (
-        "epoch", "lenders", "listeners", "live", "lock", "orphans", "owner", "required", "synchronous", "version",
+        "epoch", "lenders", "listeners", "live", "lock", "orphans", "owner", "required", "synchronous",
+        "version",
     )
 
     version: int
@@ -116,7 +120,7 @@ class SnapshotRegistry:
         self.orphans = set()
         self.owner = threading.get_ident()
 
-    # -- the owner's thread -------------------------------------------------------------------------------------
+    # -- the owner's thread ----------------------------------------------------------------------------------
 
     def snapshot(self) -> Snapshot:
         """Take a snapshot of every map: O(1), plus what was lent and not sealed yet."""
@@ -147,9 +151,10 @@ class SnapshotRegistry:
         branch. The version counter does not go back.
         """
         with self.lock:
-            snapshot.check_live()
+            self.check_live(snapshot)
             self.owner = threading.get_ident()
             self._merge_released()
+            self._moved()  # `required` is what the maps go by below
             affected: dict[int, Any] = {}
             newer = [other for other in self.live if other.version > snapshot.version]
             for other in [snapshot, *newer]:
@@ -169,7 +174,7 @@ class SnapshotRegistry:
             listener.after_roll_back(snapshot)
 
     def seal(self) -> None:
-        """Take back every value lent since the last call: later changes to what a caller holds reach nothing."""
+        """Take back every value lent since the last call: what a caller does to it later reaches nothing."""
         if self.lenders:
             for lender in self.lenders:
                 lender.seal_loans()
@@ -179,27 +184,36 @@ class SnapshotRegistry:
         """Note that the calling thread changes maps: merging of released snapshots is left to it."""
         self.owner = threading.get_ident()
 
-    # -- any thread ---------------------------------------------------------------------------------------------
+    # -- any thread ------------------------------------------------------------------------------------------
 
     def release(self, snapshot: Snapshot) -> None:
         """Release `snapshot`; see the module's text for who does the work."""
-        if snapshot.registry is not self:
-            raise ValueError(f"snapshot {snapshot.version} belongs to another registry: release it there")
+        self._check_mine(snapshot)
         with self.lock:
             if snapshot.released:
                 return
             snapshot.released = True
+            snapshot.frozen.clear()  # complete by itself: no other snapshot looks through it
             if threading.get_ident() == self.owner:
                 self._merge_released()
             else:
                 self._drop_oldest()
             self._moved()
 
+    def check_live(self, snapshot: Snapshot) -> None:
+        """Raise unless `snapshot` is one of this registry's and was not released."""
+        self._check_mine(snapshot)
+        snapshot.check_live()
+
     def branched(self) -> bool:
         """Whether a live snapshot sees a future that a roll-back took away."""
         return len(self.orphans) > 0
 
-    # -- under the lock -----------------------------------------------------------------------------------------
+    # -- under the lock --------------------------------------------------------------------------------------
+
+    def _check_mine(self, snapshot: Snapshot) -> None:
+        if snapshot.registry is not self:
+            raise ValueError(f"snapshot {snapshot.version} belongs to another registry: use it there")
 
     def _moved(self) -> None:
         self.required = self.live[-1].version if self.live else 0
@@ -215,7 +229,6 @@ class SnapshotRegistry:
                 for side in image.sides:
                     side.forget()
             snapshot.images.clear()
-            snapshot.frozen.clear()
 
     def _merge_released(self) -> None:
         self._drop_oldest()
@@ -228,7 +241,6 @@ class SnapshotRegistry:
                     if image.map.merge_image(image, older.version):
                         older.images.append(image)
                 snapshot.images.clear()
-                snapshot.frozen.clear()
 
     def check_invariants(self) -> None:
         """Raise `InvariantError` unless the invariants of the module's text hold."""

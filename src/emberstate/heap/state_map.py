@@ -1,10 +1,11 @@
 """The mapping (key, namespace) → state of one key group: the interface of the two state maps.
 
-`CopyOnWriteStateMap` is the one to use. `NestedStateMap` does the same with plain nested dicts and a full copy per
-snapshot; it is the simple thing that the other is measured against and tested with.
+`CopyOnWriteStateMap` is the one to use. `NestedStateMap` does the same with plain nested dicts and a full
+copy per snapshot; it is the simple thing that the other is measured against and tested with.
 
 Keys and namespaces are told apart by Python's `==`; that 1, 1.0 and True are never one key is ensured by the
-declared key type, where keys come in. They must be hashable and immutable; neither may be None. States may be None.
+declared key type, where keys come in. They must be hashable and immutable; neither may be None. States may be
+None.
 
 Thread safety: one owner thread uses the map. Snapshots may be read and released by any thread.
 """
@@ -40,10 +41,9 @@ class StateMapStatistics:
 class StateMap:
     """(key, namespace) → state, with snapshots, roll-back and a list of what changed.
 
-    Reading and writing: `get`, `peek`, `contains_key`, `put`, `put_and_get_old`, `remove`, `remove_and_get_old`,
-    `transform`, `len`, iteration, `keys`, `visitor`.
-    Points in time: `snapshot`, `changes`, `roll_back`, `is_rehashing`.
-    Looking after it: `statistics`, `check_invariants`.
+    Reading and writing: `get`, `peek`, `contains_key`, `put`, `put_and_get_old`, `remove`,
+    `remove_and_get_old`, `transform`, `len`, iteration, `keys`, `visitor`. Points in time: `snapshot`,
+    `open`, `changes`, `roll_back`, `is_rehashing`. Looking after it: `statistics`, `check_invariants`.
     """
 
     __slots__ = ("kind", "registry")
@@ -51,8 +51,12 @@ class StateMap:
     registry: SnapshotRegistry
     kind: ValueKind
 
+    def __init__(self, kind: ValueKind, registry: SnapshotRegistry) -> None:
+        self.registry = registry
+        self.kind = kind
+
     def get(self, key: Hashable, namespace: Hashable) -> Any:
-        """Return the state, or None. What is returned may be changed by the caller, and that change counts."""
+        """Return the state, or None. The caller may change what is returned, and that change counts."""
         raise NotImplementedError
 
     def peek(self, key: Hashable, namespace: Hashable) -> Any:
@@ -82,11 +86,29 @@ class StateMap:
     def transform(
         self, key: Hashable, namespace: Hashable, argument: Any, function: Callable[[Any, Any], Any]
     ) -> Any:
-        """Set the state to `function(state or None, argument)` and return it; if that raises, nothing has changed."""
+        """Set the state to `function(state or None, argument)` and return it.
+
+        If that raises, nothing has changed.
+        """
         raise NotImplementedError
 
     def keys(self, namespace: Hashable) -> Iterator[Any]:
         """Iterate over the keys that have an entry in `namespace`; O(all entries)."""
+        raise NotImplementedError
+
+    def visitor(self, max_buckets: int = 64) -> Any:
+        """Walk the map a little at a time while it is used: an `IncrementalVisitor`."""
+        raise NotImplementedError
+
+    def refuse_iteration(self) -> None:
+        """Raise what an iteration raises when it finds that the map has gained or lost a pair."""
+        raise RuntimeError(
+            "the state map was added to, removed from or rolled back during iteration: "
+            "collect what to change first, or use visitor()"
+        )
+
+    def snapshot(self) -> Any:
+        """Take a snapshot (of all maps of the registry) and open it on this map; a context manager."""
         raise NotImplementedError
 
     def open(self, snapshot: Snapshot) -> Any:

@@ -92,5 +92,13 @@ class MutableKind(ValueKind):
         """A copy."""
         return self._copy(state)
 
+    def delta(self, old: Any, new: Any, snapshot: Any) -> tuple[tuple[Any, ...], ...]:
+        """No step if the two are alike, be they one object or not: changed and changed back, or put again."""
+        if new is ABSENT:
+            return () if old is ABSENT else _CLEARED
+        if old is not ABSENT and (new is old or self._same(old, new)):
+            return ()
+        return ((Op.REPLACED, new),)
+
 
 IMMUTABLE = ValueKind()
