@@ -1,7 +1,7 @@
 """Builds the hot modules with Cython where a C compiler works, and goes on without them where none does.
 
-The list of hot modules is `emberstate/_hot.py`'s; the same files run interpreted. Only the lack of a compiler is
-forgiven: a module that Cython or the compiler refuses is a defect, and fails the build.
+The list of hot modules is `emberstate/_hot.py`'s; the same files run interpreted. Only the lack of a compiler
+is forgiven: a module that Cython or the compiler refuses is a defect, and fails the build.
 """
 
 import hashlib
@@ -17,9 +17,9 @@ from setuptools.command.build_ext import build_ext
 from setuptools.errors import CompileError, LinkError, PlatformError
 
 SOURCE = Path("src")
-HOT_MODULES = runpy.run_path(str(SOURCE / "emberstate" / "_hot.py"))["HOT_MODULES"]
+HOT = runpy.run_path(str(SOURCE / "emberstate" / "_hot.py"))
 NOTICE = "emberstate: no working C compiler: the hot modules run interpreted, several times slower"
-#: Holds the notice while the last build was one without a compiler: what excuses the test of the compiled modules.
+#: Holds the notice if the last build was one without a compiler: the excuse of the test for compiled modules.
 NOTICE_FILE = Path("build", "interpreted")
 
 
@@ -46,40 +46,61 @@ class BuildHotModules(build_ext):
             NOTICE_FILE.write_text(f"{NOTICE} ({reason})\n", encoding="utf-8")
             self.extensions = []
             return
-        built_with = Path(self.build_temp, "built-with")
-        toolchain = self.toolchain()
-        self.force = self.force or not built_with.exists() or built_with.read_text(encoding="utf-8") != toolchain
-        built_with.unlink(missing_ok=True)
-        self.translate()
-        super().build_extensions()
-        built_with.write_text(toolchain, encoding="utf-8")
+        wanted = {extension.name: self.fingerprint(extension) for extension in self.extensions}
+        complete = self.extensions
+        self.extensions = [item for item in complete if self.force or self.built(item) != wanted[item.name]]
+        if self.extensions:
+            self.force = True  # what is outdated has been found: files' times must not overrule it
+            for extension in self.extensions:
+                self.fingerprint_file(extension).unlink(missing_ok=True)
+            self.translate()
+            super().build_extensions()
+            for extension in self.extensions:
+                self.fingerprint_file(extension).write_text(wanted[extension.name], encoding="utf-8")
+        self.extensions = complete
+
+    def fingerprint(self, extension: Extension) -> str:
+        """What an extension is made of: the first line stands for the tools, the second for the sources."""
+        import Cython
+
+        tools = (
+            Cython.__version__,
+            sys.version,
+            getattr(self.compiler, "compiler_so", None),
+            Path("setup.py").read_bytes(),
+        )
+        return f"{hashlib.sha256(repr(tools).encode()).hexdigest()}\n{HOT['fingerprint'](extension.name)}\n"
+
+    def built(self, extension: Extension) -> str | None:
+        """The fingerprint of what stands built; None if nothing does."""
+        file = self.fingerprint_file(extension)
+        there = file.exists() and Path(self.get_ext_fullpath(extension.name)).exists()
+        return file.read_text(encoding="utf-8") if there else None
+
+    def fingerprint_file(self, extension: Extension) -> Path:
+        return Path(self.build_temp, f"{extension.name}.fingerprint")
 
     def reason_to_go_without(self) -> str | None:
-        """What is missing to compile anything at all, found by building an empty module; None if nothing is."""
+        """What is missing to compile anything, found by building an empty module; None if nothing is."""
         try:
             import Cython  # noqa: F401
         except ImportError:
             return "Cython is not installed"
         with tempfile.TemporaryDirectory() as folder:
             probe = Path(folder, "probe.c")
-            probe.write_text("#include <Python.h>\nint emberstate_probe(void) { return 0; }\n", encoding="utf-8")
+            probe.write_text(
+                "#include <Python.h>\nint emberstate_probe(void) { return 0; }\n", encoding="utf-8"
+            )
             try:
                 objects = self.compiler.compile([str(probe)], output_dir=folder)
                 self.compiler.link_shared_object(objects, str(probe.with_suffix(".so")))
-            except (CompileError, LinkError, PlatformError) as error:
-                return f"{type(error).__name__}: {error}"
+            except (CompileError, LinkError, PlatformError):
+                command = getattr(self.compiler, "compiler_so", None) or ["the compiler"]
+                return f"{command[0]} cannot build an empty module"
         return None
 
-    def toolchain(self) -> str:
-        """Stands for what shapes every module but no file's time tells: after a change of it all are built anew."""
-        import Cython
-
-        declarations = sorted(str(file) for file in SOURCE.rglob("*.pxd"))
-        parts = (Cython.__version__, sys.version, self.compiler.compiler_so, declarations, Path("setup.py").read_bytes())
-        return hashlib.sha256(repr(parts).encode()).hexdigest()
-
     def translate(self) -> None:
-        """Python to C, for what changed or cimports what changed."""
+        """Python to C, by Cython."""
         from Cython.Build import cythonize
 
         translated = cythonize(
@@ -88,7 +109,7 @@ class BuildHotModules(build_ext):
             include_path=[str(SOURCE)],
             # Without autotestdict a doctest counts once, compiled as interpreted.
             compiler_directives={"language_level": 3, "autotestdict": False},
-            force=self.force,
+            force=True,
             quiet=True,
         )
         sources = {extension.name: extension.sources for extension in translated}
@@ -96,7 +117,7 @@ class BuildHotModules(build_ext):
             extension.sources = sources[extension.name]
 
     def remove_leftovers(self, root: Path) -> None:
-        """Delete extension files of modules that are not compiled any more: Python would prefer them to the source."""
+        """Delete extension files of modules not compiled any more: Python would prefer them to the source."""
         built = {root / self.get_ext_filename(extension.name) for extension in self.extensions}
         for file in (root / "emberstate").rglob(f"*{sysconfig.get_config_var('EXT_SUFFIX')}"):
             if file not in built:
@@ -109,4 +130,6 @@ def extension(module: str) -> Extension:
     return Extension(module, [str(source)], extra_compile_args=["-O3"])
 
 
-setup(ext_modules=[extension(module) for module in HOT_MODULES], cmdclass={"build_ext": BuildHotModules})
+setup(
+    ext_modules=[extension(module) for module in HOT["HOT_MODULES"]], cmdclass={"build_ext": BuildHotModules}
+)

@@ -1,0 +1,71 @@
+# Every target sets up what it needs, on a fresh clone too: a virtual environment in .venv with the versions of
+# constraints.txt, the hot modules compiled in place, the package installed editable. Stamp files in .venv and the
+# fingerprints that setup.py keeps tell what is up to date. Paths are relative, so that the clone may stand anywhere.
+#
+# Needs Python 3.11 or later with pip and venv, make, and Java 17 for the tests that start Spark; a C compiler for
+# speed. `make PYTHON3=...` takes another Python for the virtual environment.
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+.PHONY: help test check build extensions demo bench stress clean distclean
+
+PYTHON3 ?= $(firstword $(foreach name,python3.11 python3,$(shell $(name) -c 'print("$(name)")' 2>/dev/null)))
+VENV := .venv
+PYTHON := $(VENV)/bin/python
+TYPED := $(foreach folder,src tests benchmarks examples tools,$(if $(shell find $(folder) -name '*.py' 2>/dev/null),$(folder)))
+
+# What is tested and measured is this clone, as built.
+unexport PYTHONPATH PYTHONHOME EMBERSTATE_INTERPRETED
+
+help: ## what there is to make
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
+
+test: check build ## make check, the whole suite compiled, the engine's suite interpreted
+	@$(PYTHON) tools/run_tests.py
+
+check: $(VENV)/dependencies.stamp ## lint, strict types, layering, decision records and links
+	@$(PYTHON) -m ruff check .
+	@$(PYTHON) -m mypy $(TYPED) conftest.py
+	@$(PYTHON) -m pytest tests/project/test_layers.py tests/project/test_docs.py
+
+build: extensions $(VENV)/package.stamp ## set-up alone: dependencies, compiled modules, editable install
+
+demo: build ## a short tour of the state engine
+	@$(PYTHON) examples/engine_demo.py
+
+bench: build ## the benchmarks; the table is printed and saved
+	@$(PYTHON) -m benchmarks.run
+
+stress: build ## ten million random operations with overlapping snapshots
+	@$(PYTHON) tests/stress/state_map_stress.py --operations 10000000 --record
+
+clean: ## remove what was built and cached; the virtual environment's packages stay
+	@rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info
+	@rm -f $(VENV)/package.stamp
+	@find . -path ./$(VENV) -prune -o -name __pycache__ -type d -exec rm -rf {} +
+	@find src -name '*.so' -exec rm -f {} +
+
+distclean: clean ## the same and the virtual environment too
+	@rm -rf $(VENV)
+
+$(PYTHON):
+	@test -n "$(PYTHON3)" || { echo "emberstate needs Python 3.11 or later: found no python3.11 nor python3" >&2; exit 1; }
+	@"$(PYTHON3)" -c 'import sys; v = sys.version.split()[0]; sys.exit(f"emberstate needs Python 3.11 or later: {sys.executable} is {v}" if sys.version_info < (3, 11) else 0)'
+	@echo "making $(VENV)"
+	@"$(PYTHON3)" -m venv --clear $(VENV) || { rm -rf $(VENV); exit 1; }
+
+$(VENV)/dependencies.stamp: constraints.txt pyproject.toml tools/requirements.py | $(PYTHON)
+	@echo "installing the dependencies"
+	@$(PYTHON) tools/requirements.py > $(VENV)/requirements.txt
+	@$(PYTHON) -m pip install --quiet --no-input --disable-pip-version-check -c constraints.txt -r $(VENV)/requirements.txt
+	@touch $@
+
+# Builds what changed, by content: a stamp would miss files that came with an old time, out of an archive, say.
+extensions: $(VENV)/dependencies.stamp
+	@$(PYTHON) setup.py --quiet build_ext --inplace
+
+$(VENV)/package.stamp: setup.py pyproject.toml $(VENV)/dependencies.stamp | extensions
+	@echo "installing the package"
+	@$(PYTHON) -m pip install --quiet --no-input --disable-pip-version-check --no-build-isolation --no-deps -e .
+	@touch $@

@@ -1,0 +1,88 @@
+"""A lower layer never imports a higher one, nor a third-party module that is not meant for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.project.layers import violations
+
+SOURCE = Path(__file__).parents[2] / "src"
+
+
+def test_the_package_keeps_its_layers() -> None:
+    """Catches: an engine that cannot be used or tested without what stands on it, such as Spark."""
+    assert violations(SOURCE) == []
+
+
+def tree(folder: Path, files: dict[str, str]) -> Path:
+    """A source tree with these files in the package."""
+    for name, text in files.items():
+        file = folder / "emberstate" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("heap/map.py", "from emberstate.state.changes import ABSENT"),
+        ("heap/map.py", "import emberstate.heap.entry"),
+        ("heap/map.py", "from . import entry\nfrom ..codec import base"),
+        ("heap/map.py", "import cython\nimport threading\nfrom cython.cimports.emberstate.state import x"),
+        (
+            "heap/map.pxd",
+            "from emberstate.heap.entry cimport Entry\nfrom libc.stdint cimport int64_t\ncimport cython",
+        ),
+        ("keygroups/hash.py", "from emberstate.errors import E\nfrom xxhash import xxh64"),
+        ("state/x.py", "from emberstate import codec, errors"),
+        ("codec/x.py", "import msgspec\nfrom emberstate.keygroups import KeySchema"),
+        ("spark/pipeline.py", "def f():\n    import pyspark.sql"),
+        ("__init__.py", "from emberstate.spark import Pipeline"),
+    ],
+)
+def test_what_is_allowed(tmp_path: Path, name: str, text: str) -> None:
+    """Catches: a check that objects to what the design allows."""
+    assert violations(tree(tmp_path, {name: text})) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "line", "culprit"),
+    [
+        ("heap/map.py", "import emberstate.checkpoint.storage", 1, "emberstate.checkpoint.storage"),
+        ("heap/map.py", "from emberstate.checkpoint import storage", 1, "emberstate.checkpoint"),
+        ("heap/map.py", "import os\nfrom emberstate import errors, runtime", 2, "emberstate.runtime"),
+        ("heap/deep/map.py", "from ...runtime import timers", 1, "emberstate.runtime"),
+        ("heap/deep/map.py", "from ... import runtime", 1, "emberstate.runtime"),
+        ("heap/map.py", "def f():\n    from emberstate.runtime import x", 2, "emberstate.runtime"),
+        ("heap/map.py", "if TYPE_CHECKING:\n    import emberstate.ui", 2, "emberstate.ui"),
+        ("heap/map.py", "importlib.import_module('emberstate.spark')", 1, "emberstate.spark"),
+        ("heap/map.py", "from cython.cimports.emberstate.runtime import x", 1, "emberstate.runtime"),
+        ("heap/map.pxd", "# x\nfrom emberstate.runtime.timers cimport T", 2, "emberstate.runtime.timers"),
+        ("heap/map.pxd", "from emberstate cimport (errors,\n    runtime)", 1, "emberstate.runtime"),
+        ("heap/map.pxd", "cimport emberstate.spark.slot", 1, "emberstate.spark.slot"),
+        ("heap/map.pxd", "cimport numpy", 1, "numpy"),
+        ("heap/map.py", "from emberstate import MapState", 1, "emberstate.MapState"),
+        ("heap/map.py", "import emberstate", 1, "emberstate"),
+        ("heap/map.py", "from emberstate.rocksdb import x", 1, "emberstate.rocksdb"),
+        ("codec/x.py", "from emberstate.state import x", 1, "emberstate.state"),
+        ("keygroups/x.py", "from emberstate._hot import HOT_MODULES", 1, "emberstate._hot"),
+        ("keygroups/x.py", "import msgspec", 1, "msgspec"),
+        ("checkpoint/x.py", "def f():\n    import pyspark", 2, "pyspark"),
+    ],
+)
+def test_what_is_refused(tmp_path: Path, name: str, text: str, line: int, culprit: str) -> None:
+    """Catches: a check that never fails: each way to import upwards or sideways is found where it is."""
+    [found] = violations(tree(tmp_path, {name: text}))
+
+    layer = name.partition("/")[0]
+    assert found.startswith(f"emberstate/{name}:{line}: {layer} must not import {culprit}:")
+
+
+def test_a_module_without_a_layer(tmp_path: Path) -> None:
+    """Catches: a new top-level module that escapes the rules because nobody gave it a place."""
+    [found] = violations(tree(tmp_path, {"utils.py": "import emberstate.spark"}))
+
+    assert found.startswith("emberstate/utils.py: utils has no place in LAYERS")

@@ -1,0 +1,57 @@
+"""The tools that `make` calls."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tools import run_tests
+from tools.run_tests import Outcome
+
+REPORT = """<testsuites><testsuite>
+  <testcase classname="tests.codec.test_a" name="one"/>
+  <testcase classname="tests.codec.test_a" name="two"><failure message="no"/></testcase>
+  <testcase classname="tests.codec.test_a.TestB" name="three"><skipped message="later"/></testcase>
+  <testcase classname="src.emberstate.heap.x" name="emberstate.heap.x"/>
+  <testcase classname="tests.codecs.test_a" name="not of the engine"/>
+  <testcase classname="tests.project.test_a" name="not of the engine"><error/></testcase>
+</testsuite></testsuites>"""
+
+
+def test_counts_are_of_the_engine(tmp_path: Path) -> None:
+    """Catches: counts that compare the whole suite with a part of it, or take a failure for a pass."""
+    report = tmp_path / "report.xml"
+    report.write_text(REPORT, encoding="utf-8")
+
+    assert run_tests.outcome(report, 1) == Outcome(succeeded=False, passed=2, failed=1, skipped=1)
+    assert str(run_tests.outcome(report, 1)) == "2 passed, 1 failed, 1 skipped"
+
+
+def test_no_report_is_a_failure(tmp_path: Path) -> None:
+    """Catches: a crashed run that counts as one without failures."""
+    assert run_tests.outcome(tmp_path / "none.xml", -11) == Outcome(False, 0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("compiled", "interpreted", "code"),
+    [
+        (Outcome(True, 5, 0, 0), Outcome(True, 5, 0, 0), 0),
+        (Outcome(True, 5, 0, 0), Outcome(True, 4, 0, 1), 0),
+        (Outcome(True, 5, 0, 0), Outcome(True, 4, 0, 0), 1),
+        (Outcome(False, 5, 0, 0), Outcome(True, 5, 0, 0), 1),
+        (Outcome(True, 5, 0, 0), Outcome(False, 4, 1, 0), 1),
+    ],
+)
+def test_exit_code(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    compiled: Outcome,
+    interpreted: Outcome,
+    code: int,
+) -> None:
+    """Catches: `make test` that succeeds with failures, or with tests missing in one mode."""
+    outcomes = {"compiled": compiled, "interpreted": interpreted}
+    monkeypatch.setattr(run_tests, "run", lambda mode, interpreted, paths: outcomes[mode])
+
+    assert run_tests.main() == code
+    assert f"engine interpreted: {interpreted}\n" in capsys.readouterr().out

@@ -1,0 +1,92 @@
+"""Runs the whole suite on the compiled hot modules, then the engine's part of it on the interpreted ones.
+
+Both runs must pass, and have the same tests of the engine: a test that is silently left out of one of them
+would make "behaves alike, compiled or interpreted" an empty claim. `make test` calls this after it has built
+everything.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree import ElementTree
+
+ROOT = Path(__file__).parent.parent
+RESULTS = ROOT / "build" / "test-results"
+#: Written by setup.py if it found no C compiler.
+NOTICE_FILE = ROOT / "build" / "interpreted"
+#: What runs in both modes; `src` stands for its doctests.
+ENGINE = [
+    folder for folder in ("src", "tests/heap", "tests/state", "tests/codec") if (ROOT / folder).is_dir()
+]
+#: Says, in either mode, whether the modules under test are the ones that the mode promises.
+MODE_TEST = "tests/project/test_compiled.py"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one run of pytest said, and its counts for the engine's tests."""
+
+    succeeded: bool
+    passed: int
+    failed: int
+    skipped: int
+
+    @property
+    def collected(self) -> int:
+        return self.passed + self.failed + self.skipped
+
+    def __str__(self) -> str:
+        skipped = f", {self.skipped} skipped" if self.skipped else ""
+        return f"{self.passed} passed, {self.failed} failed{skipped}"
+
+
+def run(mode: str, interpreted: bool, paths: list[str]) -> Outcome:
+    """Run pytest on the paths, in a process of its own: a process has the hot modules in one mode only."""
+    report = RESULTS / f"{mode}.xml"
+    report.unlink(missing_ok=True)
+    print(f"\n== {mode}: {' '.join(paths)}", flush=True)
+    process = subprocess.run(
+        [sys.executable, "-m", "pytest", f"--junitxml={report}", *paths],
+        cwd=ROOT,
+        env={**os.environ, "EMBERSTATE_INTERPRETED": "1" if interpreted else "0"},
+        check=False,
+    )
+    return outcome(report, process.returncode)
+
+
+def outcome(report: Path, code: int) -> Outcome:
+    """Count the engine's tests in a JUnit report; there is none if pytest was ended."""
+    counts = {"passed": 0, "failed": 0, "skipped": 0}
+    prefixes = tuple(folder.replace("/", ".") + "." for folder in ENGINE)
+    cases = ElementTree.parse(report).iter("testcase") if report.exists() else ()
+    for case in cases:
+        if case.get("classname", "").startswith(prefixes):
+            tags = {child.tag for child in case}
+            failed = bool(tags & {"failure", "error"})
+            counts["failed" if failed else "skipped" if "skipped" in tags else "passed"] += 1
+    return Outcome(code == 0, **counts)
+
+
+def main() -> int:
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    compiled = run("compiled", False, ["src", "tests"])
+    interpreted = run("interpreted", True, [*ENGINE, MODE_TEST])
+
+    note = " (but there is no C compiler: interpreted as well)" if NOTICE_FILE.exists() else ""
+    print(f"\nengine compiled: {compiled}{note}")
+    print(f"engine interpreted: {interpreted}")
+    if compiled.collected != interpreted.collected:
+        print("The engine's tests are not the same in both modes", file=sys.stderr)
+        return 1
+    if not (compiled.succeeded and interpreted.succeeded):
+        print("Tests failed", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
