@@ -1,0 +1,170 @@
+"""Large and small maps and lists in state: one touch after a snapshot, memory, and where small maps should end."""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from benchmarks.measure import Target, print_table, save
+from emberstate.heap.copy_on_write_state_map import CopyOnWriteStateMap
+from emberstate.heap.heap_keyed_state_backend import HeapKeyedStateBackend
+from emberstate.heap.heap_map_state import HeapMapState
+from emberstate.heap.map_value import SMALL_LIMIT, MapKind
+from emberstate.heap.snapshots import SnapshotRegistry
+from emberstate.heap.state_table import CopyOnWriteStateTable
+from emberstate.heap.value_kind import IMMUTABLE
+from emberstate.keygroups import KeyGroupRange, KeySchema
+from emberstate.state.descriptors import ListStateDescriptor, MapStateDescriptor
+from emberstate.state.key_context import KeyContext
+
+LARGE = 1_000_000
+TOUCHES = 200
+KEYS = 20_000
+MAPS = 1_000_000
+
+
+def main() -> None:
+    """Run, print, save."""
+    map_touch, list_touch = _large_touches()
+    print_table(
+        f"One touch right after a snapshot (µs, median of {TOUCHES}, and worst)",
+        ("what", "median", "worst"),
+        [
+            (f"map state of {LARGE:,} user keys: put", *map_touch),
+            (f"list state of {LARGE:,}: add", *list_touch),
+        ],
+    )
+    limits = [(limit, *_small_maps(limit)) for limit in (2, 4, 8, 12, 16, 32)]
+    print_table(
+        f"Small maps: touch one user key of each of {KEYS:,} maps under a snapshot (ns per touch)",
+        ("tuple up to", *[f"{size} keys" for size in SMALL_SIZES]),
+        limits,
+    )
+    memory = _memory()
+    print_table("Memory (bytes per entry, without key and value)", ("what", "bytes"), list(memory.items()))
+    save(
+        "collections-in-state",
+        TOUCHES,
+        {
+            "large_map_put_us": map_touch,
+            "large_list_add_us": list_touch,
+            "small_limit": SMALL_LIMIT,
+            "small_maps_ns": {limit[0]: limit[1:] for limit in limits},
+            "bytes": memory,
+        },
+        [Target("one user-key update after a snapshot, 1M user keys, median", map_touch[0], 50.0, "µs")],
+    )
+
+
+def _large_touches() -> tuple[tuple[float, float], tuple[float, float]]:
+    backend = HeapKeyedStateBackend(KeySchema.from_python(str))
+    pairs = backend.get_partitioned_state(MapStateDescriptor("map", int, int))
+    elements = backend.get_partitioned_state(ListStateDescriptor("list", int))
+    backend.set_current_key("one")
+    for number in range(LARGE):
+        pairs[number] = number
+    elements.add_all(range(LARGE))
+
+    def touch(change: Callable[[int], None]) -> tuple[float, float]:
+        times = []
+        for number in range(TOUCHES):
+            with backend.snapshot():
+                start = time.perf_counter()
+                change(number)
+                times.append((time.perf_counter() - start) * 1e6)
+        return statistics.median(times), max(times)
+
+    return touch(lambda n: pairs.put(n * 4999 % LARGE, -n)), touch(elements.add)
+
+
+SMALL_SIZES = (1, 3, 8, 12, 16, 32)
+
+
+def _small_maps(limit: int) -> list[float]:
+    """ns per touch of one user key under a snapshot, for several sizes of map, with tuples up to `limit` pairs."""
+    result = []
+    for size in SMALL_SIZES:
+        context = KeyContext(KeySchema.from_python(int), 1, KeyGroupRange(0, 0))
+        registry = SnapshotRegistry()
+        table = CopyOnWriteStateTable("maps", MapKind(IMMUTABLE, limit), context, registry)
+        state = HeapMapState(table, "")
+        user_keys = [f"user-{number}" for number in range(size)]
+        for key in range(KEYS):
+            context.set_current_key_and_group(key, 0)
+            for user_key in user_keys:
+                state.put(user_key, 0)
+        times = []
+        for number in range(5):
+            gc.collect()
+            with registry.snapshot() as snapshot:
+                start = time.perf_counter()
+                for key in range(KEYS):
+                    context.set_current_key_and_group(key, 0)
+                    state.put(user_keys[key % size], number)
+                table.changes(snapshot)
+                times.append((time.perf_counter() - start) / KEYS * 1e9)
+        result.append(statistics.median(times))
+    return result
+
+
+def _memory() -> dict[str, float]:
+    """Bytes per entry by resident size, keys and values being shared or small."""
+    keys = list(range(MAPS))
+
+    def states() -> Any:
+        map = CopyOnWriteStateMap(IMMUTABLE)
+        for key in keys:
+            map.put(key, "", 1)
+        return map
+
+    def maps_of_three() -> Any:
+        context = KeyContext(KeySchema.from_python(int), 1, KeyGroupRange(0, 0))
+        table = CopyOnWriteStateTable("maps", MapKind(IMMUTABLE), context, SnapshotRegistry())
+        state = HeapMapState(table, "")
+        for key in keys:
+            context.set_current_key_and_group(key, 0)
+            state.put("a", 1)
+            state.put("b", 2)
+            state.put("c", 3)
+        return table
+
+    return {
+        "value entry: CopyOnWriteStateMap": _resident(states) / MAPS,
+        "value entry: dict[key]": _resident(lambda: dict.fromkeys(keys, 1)) / MAPS,
+        "value entry: dict[(key, ns)]": _resident(lambda: {(key, ""): 1 for key in keys}) / MAPS,
+        "map of 3 user keys: map state": _resident(maps_of_three) / MAPS,
+        "map of 3 user keys: dict of dicts": _resident(lambda: {key: {"a": 1, "b": 2, "c": 3} for key in keys}) / MAPS,
+    }
+
+
+def _resident(make: Callable[[], Any]) -> float:
+    """How much the process grows while `make`'s result is held; in a child process, for memory is not given back."""
+    import multiprocessing
+
+    receiving, sending = multiprocessing.Pipe(duplex=False)
+
+    def child() -> None:
+        gc.collect()
+        before = _resident_now()
+        held = make()
+        sending.send(_resident_now() - before)
+        del held
+
+    process = multiprocessing.get_context("fork").Process(target=child)
+    process.start()
+    grown: int = receiving.recv()
+    process.join()
+    return float(grown)
+
+
+def _resident_now() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * 4096
+
+
+if __name__ == "__main__":
+    main()
