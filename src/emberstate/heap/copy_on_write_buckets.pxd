@@ -1,7 +1,7 @@
 from emberstate.heap.before_images cimport BeforeImages, MapImage
 from emberstate.heap.chains cimport entry_in, prefetch, state_in
 from emberstate.heap.geometry cimport (
-    LOOKED_AT_PER_STEP, MOVED_PER_STEP, PAGE_MASK, PAGE_SHIFT, PREFETCHED_BUCKETS,
+    LOOKED_AT_PER_STEP, MOVED_PER_STEP, PAGE_MASK, PAGE_SHIFT, PREFETCH_DISTANCE,
 )
 from emberstate.heap.page_table cimport PageTable
 from emberstate.heap.snapshots cimport Snapshot, SnapshotRegistry

@@ -46,7 +46,7 @@ if not cython.compiled:  # compiled, these are C constants and functions
         MOVED_PER_STEP,
         PAGE_MASK,
         PAGE_SHIFT,
-        PREFETCHED_BUCKETS,
+        PREFETCH_DISTANCE,
     )
     from emberstate.heap.state_map_entry import new_entry
 
@@ -476,12 +476,13 @@ class CopyOnWriteBuckets(StateMap):
             bucket += 1
             if not seen and (bucket & PAGE_MASK) == 0:
                 primary.pages[(bucket - 1) >> PAGE_SHIFT] = None
+        # What an operation soon after this one will move: the same distance ahead, as far as this one has come.
+        ahead: cython.Py_ssize_t = min(capacity, self.rehash_index + PREFETCH_DISTANCE)
+        last = min(capacity, bucket + PREFETCH_DISTANCE)
+        while ahead < last:
+            prefetch(primary, ahead)
+            ahead += 1
         self.rehash_index = bucket
-        last = min(capacity, bucket + PREFETCHED_BUCKETS)
-        while bucket < last:  # what the next operation will move
-            prefetch(primary, bucket)
-            bucket += 1
-        bucket = self.rehash_index
         if rehash.reached < bucket:
             rehash.reached = bucket
         self.rehash_steps += 1

@@ -18,5 +18,5 @@ MOVED_PER_STEP = 4
 #: … or this many buckets were looked at, so that a sparse table does not make one operation scan it all.
 LOOKED_AT_PER_STEP = 64
 
-#: Buckets beyond `rehash_index` whose entries are brought into the cache for the next operation to move.
-PREFETCHED_BUCKETS = 12
+#: How many buckets beyond `rehash_index` entries are brought into the cache, for later operations to move.
+PREFETCH_DISTANCE = 16

@@ -1,9 +1,11 @@
 """`HeapKeyedStateBackend`: all keyed state of one slot, as live Python objects on the heap.
 
-It holds the registered states (a `StateTable` each), the timer queues, the current key, and one `SnapshotRegistry` for
-all of them: so a snapshot of everything is O(1), and a roll-back or the list of what changed costs what was touched.
+It holds the registered states (a `StateTable` each), the timer queues, the current key, and one
+`SnapshotRegistry` for all of them: so a snapshot of everything is O(1), and a roll-back or the list of what
+changed costs what was touched.
 
-A state keeps being registered when a roll-back goes behind its first use; it is empty then, as if never written to.
+A state keeps being registered when a roll-back goes behind its first use; it is empty then, as if never
+written to.
 
 Thread safety: one owner thread. A `HeapSnapshot` may be read and released by any thread.
 """
@@ -13,13 +15,18 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NoReturn
 
 from emberstate.codec import Codec, key_codec_for
 from emberstate.errors import KeyContextError, StateDeclarationError, StateTypeError
 from emberstate.heap.heap_map_state import HeapMapState
 from emberstate.heap.heap_snapshot import HeapSnapshot
-from emberstate.heap.heap_states import HeapAggregatingState, HeapListState, HeapReducingState, HeapValueState
+from emberstate.heap.heap_states import (
+    HeapAggregatingState,
+    HeapListState,
+    HeapReducingState,
+    HeapValueState,
+)
 from emberstate.heap.heap_timer_queue import HeapTimerQueue
 from emberstate.heap.kinds import kind_for
 from emberstate.heap.map_value import MapKind
@@ -28,6 +35,7 @@ from emberstate.heap.state_table import CopyOnWriteStateTable, StateTable, State
 from emberstate.heap.value_kind import IMMUTABLE
 from emberstate.keygroups import DEFAULT_MAX_PARALLELISM, KeyGroupRange, KeySchema
 from emberstate.state.changes import EntryChange
+from emberstate.state.checked_functions import CheckedAggregate, CheckedReduce
 from emberstate.state.descriptors import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
@@ -57,6 +65,15 @@ from emberstate.state.user_facing_states import (
     UserFacingReducingState,
     UserFacingValueState,
 )
+
+#: What a user holds of a state, by the kind of its descriptor.
+_USER_FACING: dict[str, Callable[[Any, Any], Any]] = {
+    ValueStateDescriptor.kind: UserFacingValueState,
+    ListStateDescriptor.kind: UserFacingListState,
+    MapStateDescriptor.kind: UserFacingMapState,
+    ReducingStateDescriptor.kind: UserFacingReducingState,
+    AggregatingStateDescriptor.kind: UserFacingAggregatingState,
+}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -99,7 +116,10 @@ class HeapKeyedStateBackend:
         key_group_range: KeyGroupRange | None = None,
         table_type: type[StateTable] = CopyOnWriteStateTable,
     ) -> None:
-        """Make an empty backend that owns `key_group_range` (default: all) of `max_parallelism` key groups."""
+        """Make an empty backend that owns `key_group_range` (default.
+
+        All) of `max_parallelism` key groups.
+        """
         owned = KeyGroupRange(0, max_parallelism - 1) if key_group_range is None else key_group_range
         self.context = KeyContext(key_schema, max_parallelism, owned)
         self.registry = SnapshotRegistry()
@@ -107,9 +127,8 @@ class HeapKeyedStateBackend:
         self._table_type = table_type
         self._states: dict[str, RegisteredState] = {}
         self._timer_queues: dict[str, HeapTimerQueue] = {}
-        self._closed = False
 
-    # -- the current key --------------------------------------------------------------------------------------------
+    # -- the current key ------------------------------------------------------------------------------------
 
     @property
     def current_key(self) -> Any:
@@ -117,15 +136,17 @@ class HeapKeyedStateBackend:
         return self.context.key
 
     def set_current_key(self, key: Any) -> None:
-        """Make `key` the one that states are about; refuses a wrong type, and a key group that is not owned."""
-        self._check_open()
+        """Make `key` the one that states are about.
+
+        Refuses a wrong type, and a key group that is not owned.
+        """
         self.context.set_current_key(key)
 
-    # -- states -------------------------------------------------------------------------------------------------------
+    # -- states ---------------------------------------------------------------------------------------------
 
     @property
     def registered_kv_states(self) -> Mapping[str, StateTable]:
-        """The state tables by state name."""
+        """The state tables by state name, as they are now."""
         return MappingProxyType({name: registered.table for name, registered in self._states.items()})
 
     def get_partitioned_state(
@@ -135,39 +156,68 @@ class HeapKeyedStateBackend:
         *,
         namespace_type: Any = str,
     ) -> Any:
-        """Return a handle on a state, bound to `namespace`; the state is registered when it is first asked for.
+        """Return a handle on a state, bound to `namespace`; a state is registered when it is first asked for.
 
-        A handle stays bound: asking for another namespace gives another handle. Namespaces other than strings need
-        their type declared.
+        A handle stays bound: asking for another namespace gives another handle. Namespaces other than strings
+        need their type declared.
+        """
+        internal = self.get_internal_state(descriptor, namespace, namespace_type=namespace_type)
+        return _USER_FACING[descriptor.kind](internal, self._states[descriptor.name].descriptor)
+
+    def get_internal_state(
+        self,
+        descriptor: StateDescriptor,
+        namespace: Hashable = VOID_NAMESPACE,
+        *,
+        namespace_type: Any = str,
+    ) -> Any:
+        """As `get_partitioned_state`, without the wrapper for users.
+
+        For windows, which merge namespaces and reach for accumulators. It checks no types.
         """
         registered = self._register(descriptor, namespace_type)
-        if namespace is None:
-            raise StateTypeError(f"state {descriptor.name!r}: a namespace must not be None; the default is {''!r}")
-        registered.namespace_codec.check_deep(namespace)
-        return self._user_facing(registered, namespace)
+        try:
+            registered.namespace_codec.check_deep(namespace)
+        except StateTypeError as error:
+            raise StateTypeError(f"namespace of state {descriptor.name!r}: {error}") from None
+        return self._internal(registered, namespace)
 
-    def get_timer_queue(self, name: str) -> HeapTimerQueue:
-        """Return the timer queue of that name, made when it is first asked for."""
-        self._check_open()
+    def get_timer_queue(self, name: str, *, namespace_type: Any = str) -> HeapTimerQueue:
+        """Return the timer queue of that name, made when it is first asked for.
+
+        Timers with namespaces other than strings need their type declared.
+        """
+        self.context.check_open()
         queue = self._timer_queues.get(name)
+        if queue is not None and queue.namespace_codec.type is namespace_type:
+            return queue
+        namespace_codec = key_codec_for(namespace_type, where=f"namespace of timer queue {name!r}")
         if queue is None:
             table = self._table_type(check_state_name(name), MapKind(IMMUTABLE), self.context, self.registry)
-            queue = HeapTimerQueue(table)
+            queue = HeapTimerQueue(table, namespace_codec)
             self._timer_queues = {**self._timer_queues, name: queue}
+        elif queue.namespace_codec.schema != namespace_codec.schema:
+            raise StateDeclarationError(
+                f"timer queue {name!r} is there already with namespaces of type "
+                f"{queue.namespace_codec.schema.label}, now {namespace_codec.schema.label}: "
+                f"choose another name, or declare it the same everywhere."
+            )
         return queue
 
     def get_keys(self, name: str, namespace: Hashable = VOID_NAMESPACE) -> Iterator[Any]:
-        """Iterate over the keys that have state `name` in `namespace`; none for a state that is not registered."""
+        """Iterate over the keys that have state `name` in `namespace`.
+
+        None for a state that is not registered.
+        """
+        self.context.check_open()
         registered = self._states.get(name)
         return iter(()) if registered is None else registered.table.keys(namespace)
 
     def get_keys_and_namespaces(self, name: str) -> Iterator[tuple[Any, Any]]:
         """Iterate over all (key, namespace) pairs of state `name`."""
+        self.context.check_open()
         registered = self._states.get(name)
-        if registered is not None:
-            for _, map in registered.table.used_maps():
-                for key, namespace, _ in map:
-                    yield key, namespace
+        return iter(()) if registered is None else registered.table.keys_and_namespaces()
 
     def apply_to_all_keys(
         self,
@@ -179,36 +229,42 @@ class HeapKeyedStateBackend:
     ) -> None:
         """Call `function(key, state)` for every key that has the state, with that key as the current one.
 
-        The keys are collected first, so the function may clear and add. The current key is afterwards what it was.
+        The keys are collected first, so the function may clear and add. Afterwards the current key is what it
+        was.
         """
         state = self.get_partitioned_state(descriptor, namespace, namespace_type=namespace_type)
-        before = self.context.key
+        before = self.context.key  # never None, for None is no key
         try:
             for key in list(self.get_keys(descriptor.name, namespace)):
                 self.context.set_current_key(key)
                 function(key, state)
         finally:
-            if before is None:
-                self.context.clear()
-            else:
+            self.context.clear()
+            if before is not None and not self.context.closed:
                 self.context.set_current_key(before)
 
     def number_of_entries(self) -> int:
         """How many (key, namespace) entries all states have; a map with ten user keys counts as one."""
+        self.context.check_open()
         return sum(len(registered.table) for registered in self._states.values())
 
-    # -- points in time -----------------------------------------------------------------------------------------------
+    # -- points in time -------------------------------------------------------------------------------------
 
     def snapshot(self) -> HeapSnapshot:
-        """Take a snapshot of everything: O(1). It may be read by another thread while this backend goes on."""
-        self._check_open()
+        """Take a snapshot of everything: O(1).
+
+        It may be read by another thread while this backend goes on.
+        """
+        self.context.check_open()
         return HeapSnapshot(self.registry.snapshot(), self._states, self._timer_queues)
 
     def changes(self, snapshot: HeapSnapshot) -> list[tuple[str, int, EntryChange]]:
-        """List (state, key group, record) for every entry that differs from `snapshot`, states first made since too.
+        """List (state, key group, record) for every entry that differs from `snapshot`.
 
+        States first made since are in it too.
         The cost is that of what was touched. Mutable values that were handed out are taken back first.
         """
+        self._check_usable(snapshot)
         return [
             (name, group, change)
             for name, registered in self._states.items()
@@ -217,6 +273,7 @@ class HeapKeyedStateBackend:
 
     def timer_changes(self, snapshot: HeapSnapshot) -> list[tuple[str, int, EntryChange]]:
         """List (queue, key group, record) for every key whose timers differ from `snapshot`."""
+        self._check_usable(snapshot)
         return [
             (name, group, change)
             for name, queue in self._timer_queues.items()
@@ -225,11 +282,11 @@ class HeapKeyedStateBackend:
 
     def roll_back(self, snapshot: HeapSnapshot) -> None:
         """Put everything back to what `snapshot` saw; no key is current afterwards."""
-        self._check_open()
+        self._check_usable(snapshot)
         self.registry.roll_back(snapshot.point)
         self.context.clear()
 
-    # -- looking after it -----------------------------------------------------------------------------------------------
+    # -- looking after it -----------------------------------------------------------------------------------
 
     def statistics(self) -> HeapBackendStatistics:
         """What the backend holds."""
@@ -249,20 +306,36 @@ class HeapKeyedStateBackend:
             queue.check_invariants()
 
     def close(self) -> None:
-        """Drop all state; a second call does nothing, and using the backend afterwards is an error."""
-        self._closed = True
-        self.context.clear()
+        """Drop all state; a second call does nothing, and using the backend afterwards is an error.
+
+        Snapshots that are still live can be read to the end.
+        """
+        self.context.close()
         self._states = {}
         self._timer_queues = {}
 
-    def _check_open(self) -> None:
-        if self._closed:
-            raise KeyContextError("the backend is closed: state cannot be used any more")
+    def __reduce__(self) -> NoReturn:
+        raise KeyContextError(
+            "a backend cannot be pickled or copied: its state belongs to one process. Was it caught in a "
+            "closure that Spark sends elsewhere? Make a backend where it is used."
+        )
+
+    def _check_usable(self, snapshot: HeapSnapshot) -> None:
+        self.context.check_open()
+        if snapshot.point.registry is not self.registry:
+            raise ValueError("the snapshot was taken of another backend: use it there")
+        snapshot.point.check_live()
 
     def _register(self, descriptor: StateDescriptor, namespace_type: Any) -> RegisteredState:
-        self._check_open()
+        self.context.check_open()
+        if not isinstance(descriptor, StateDescriptor):
+            raise StateDeclarationError(f"a state is asked for by its descriptor, found {descriptor!r}")
         registered = self._states.get(descriptor.name)
-        if registered is not None and registered.descriptor is descriptor and namespace_type is str:
+        if (
+            registered is not None
+            and registered.descriptor is descriptor
+            and registered.namespace_codec.type is namespace_type
+        ):
             return registered
         namespace_codec = key_codec_for(namespace_type, where=f"namespace of state {descriptor.name!r}")
         if registered is None:
@@ -274,46 +347,63 @@ class HeapKeyedStateBackend:
         _check_same(registered, descriptor, namespace_codec)
         return registered
 
-    def _user_facing(self, registered: RegisteredState, namespace: Hashable) -> Any:
+    def _internal(self, registered: RegisteredState, namespace: Hashable) -> Any:
+        """The heap's state, in the rules of its time to live if it has one."""
         descriptor, table = registered.descriptor, registered.table
-        expiry = None if descriptor.ttl is None else Expiry(descriptor.ttl, self.ttl_clock)
-        internal: Any
+        expiry = None if descriptor.ttl is None else Expiry(descriptor.ttl, self.ttl_clock, self.context)
         if isinstance(descriptor, ValueStateDescriptor):
-            internal = HeapValueState(table, namespace)
-            return UserFacingValueState(TtlValueState(internal, expiry) if expiry else internal, descriptor)
+            value = HeapValueState(table, namespace)
+            return value if expiry is None else TtlValueState(value, expiry)
         if isinstance(descriptor, ListStateDescriptor):
-            internal = HeapListState(table, namespace)
-            return UserFacingListState(TtlListState(internal, expiry) if expiry else internal, descriptor)
+            elements = HeapListState(table, namespace)
+            return elements if expiry is None else TtlListState(elements, expiry)
         if isinstance(descriptor, MapStateDescriptor):
-            internal = HeapMapState(table, namespace)
-            return UserFacingMapState(TtlMapState(internal, expiry) if expiry else internal, descriptor)
+            pairs = HeapMapState(table, namespace)
+            return pairs if expiry is None else TtlMapState(pairs, expiry)
         if isinstance(descriptor, ReducingStateDescriptor):
-            reduce = StampedReduce(descriptor.function, expiry) if expiry else descriptor.function
-            internal = HeapReducingState(table, namespace, reduce)
-            return UserFacingReducingState(TtlReducingState(internal, expiry) if expiry else internal, descriptor)
+            reduce = CheckedReduce(descriptor)
+            if expiry is None:
+                return HeapReducingState(table, namespace, reduce)
+            folded = HeapReducingState(table, namespace, StampedReduce(reduce, expiry))
+            return TtlReducingState(folded, expiry)
         if isinstance(descriptor, AggregatingStateDescriptor):
-            aggregate = StampedAggregate(descriptor.function, expiry) if expiry else descriptor.function
-            internal = HeapAggregatingState(table, namespace, aggregate)
-            return UserFacingAggregatingState(TtlAggregatingState(internal, expiry) if expiry else internal, descriptor)
+            fold = CheckedAggregate(descriptor)
+            if expiry is None:
+                return HeapAggregatingState(table, namespace, fold)
+            stamped = HeapAggregatingState(table, namespace, StampedAggregate(fold, expiry))
+            return TtlAggregatingState(stamped, expiry, fold)
         raise StateDeclarationError(f"{descriptor!r} is not one of the five state descriptors")
 
 
-def _check_same(registered: RegisteredState, descriptor: StateDescriptor, namespace_codec: Codec[Any]) -> None:
-    """Refuse a second declaration of a name that says something else."""
+def _check_same(
+    registered: RegisteredState, descriptor: StateDescriptor, namespace_codec: Codec[Any]
+) -> None:
+    """Refuse a second declaration of a name that says something else.
+
+    Functions are not compared, for every declaration may make its own; the first one's is used.
+    """
+    first = registered.descriptor
     for what, before, now in (
-        ("kind", registered.descriptor.kind, descriptor.kind),
-        ("codec", registered.descriptor.codec.name, descriptor.codec.name),
-        ("type", registered.descriptor.codec.schema, descriptor.codec.schema),
-        (
-            "user key type",
-            getattr(registered.descriptor, "key_codec", namespace_codec).schema,
-            getattr(descriptor, "key_codec", namespace_codec).schema,
-        ),
+        ("kind", first.kind, descriptor.kind),
+        ("codec", first.codec.name, descriptor.codec.name),
+        ("type", first.codec.schema, descriptor.codec.schema),
+        ("user key type", _user_key_schema(first), _user_key_schema(descriptor)),
         ("namespace type", registered.namespace_codec.schema, namespace_codec.schema),
-        ("time to live", registered.descriptor.ttl, descriptor.ttl),
+        ("time to live", first.ttl, descriptor.ttl),
+        ("default", _encoded_default(first), _encoded_default(descriptor)),
     ):
         if before != now:
             raise StateDeclarationError(
-                f"state {descriptor.name!r} is registered already with another {what}: {before!r}, now {now!r}. "
-                f"State names are unique: choose another name, or declare it the same everywhere."
+                f"state {descriptor.name!r} is registered already with another {what}: {before!r}, now "
+                f"{now!r}. State names are unique: choose another name, or declare it the same everywhere."
             )
+
+
+def _user_key_schema(descriptor: StateDescriptor) -> Any:
+    return descriptor.key_codec.schema if isinstance(descriptor, MapStateDescriptor) else None
+
+
+def _encoded_default(descriptor: StateDescriptor) -> bytes | None:
+    if not isinstance(descriptor, ValueStateDescriptor) or descriptor.default is None:
+        return None
+    return descriptor.codec.encode(descriptor.default)

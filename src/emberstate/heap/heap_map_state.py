@@ -1,8 +1,8 @@
 # cython: boundscheck=False, wraparound=False
 """`HeapMapState`: the map state on the heap, over a `StateTable` of small and large maps (`map_value`).
 
-Reads look without touching. To change a large map, or to hand out a value that can change, the entry is fetched from the
-table for change first: that is what notes it as changed there, once per transaction.
+Reads look without touching. To change a large map, or to hand out a value that can change, the entry is
+fetched from the table for change first: that is what notes it as changed there, once per transaction.
 
 Thread safety: the backend's owner thread.
 """
@@ -50,9 +50,10 @@ class HeapMapState(InternalMapState):
             small: tuple[Any, ...] = state
             position: cython.Py_ssize_t = position_in(small, user_key)
             return None if position < 0 else small[position + 1]
+        large: CopyOnWriteStateMap = state
         if self.kind.value_kind.immutable:
-            return cython.cast(CopyOnWriteStateMap, state).peek(user_key, PLAIN)
-        large: CopyOnWriteStateMap = self.table.get(self.namespace)
+            return large.peek(user_key, PLAIN)
+        large = self.table.get(self.namespace)
         return large.get(user_key, PLAIN)
 
     def put(self, user_key: Any, user_value: Any) -> None:
@@ -88,9 +89,10 @@ class HeapMapState(InternalMapState):
             else:
                 table.put(self.namespace, small_remove(small, position))
             return True
-        if not cython.cast(CopyOnWriteStateMap, state).contains_key(user_key, PLAIN):
+        large: CopyOnWriteStateMap = state
+        if not large.contains_key(user_key, PLAIN):
             return False
-        large: CopyOnWriteStateMap = table.get(self.namespace)
+        large = table.get(self.namespace)
         large.remove(user_key, PLAIN)
         if large.size == 0:
             table.remove(self.namespace)
@@ -103,7 +105,8 @@ class HeapMapState(InternalMapState):
             return False
         if isinstance(state, tuple):
             return position_in(state, user_key) >= 0
-        return cython.cast(CopyOnWriteStateMap, state).contains_key(user_key, PLAIN)
+        large: CopyOnWriteStateMap = state
+        return large.contains_key(user_key, PLAIN)
 
     def size(self) -> int:
         """How many user keys there are."""
@@ -115,15 +118,59 @@ class HeapMapState(InternalMapState):
     def items(self) -> Iterator[tuple[Any, Any]] | None:
         """Iterate over (user key, copy of the user value), or None if there is no map."""
         state = self.table.peek(self.namespace)
-        return None if state is None else self._items(state)
+        if state is None:
+            return None
+        key = self.table.context.key
+        if isinstance(state, tuple):
+            return self._small_items(key, state)
+        return self._large_items(key, state, self.kind.items(state, None), len(state))
 
-    def _items(self, state: Any) -> Iterator[tuple[Any, Any]]:
-        size = self.size()
-        for pair in self.kind.items(state, None):
-            # A large map watches itself; a small one cannot change, but has been replaced if this fails.
-            if isinstance(state, tuple) and self.size() != size:
-                raise RuntimeError("the map state was changed in size during iteration: collect the user keys first")
-            yield pair
+    def keys(self) -> Iterator[Any] | None:
+        """Iterate over the user keys, or None if there is no map."""
+        state = self.table.peek(self.namespace)
+        if state is None:
+            return None
+        key = self.table.context.key
+        if isinstance(state, tuple):
+            return (user_key for user_key, _ in self._small_items(key, state))
+        return self._large_items(key, state, state.keys(PLAIN), len(state))
+
+    def _small_items(self, key: Any, started: tuple[Any, ...]) -> Iterator[tuple[Any, Any]]:
+        """The pairs as they are when their turn comes.
+
+        A put makes another tuple, with the user keys where they were.
+        """
+        position: cython.Py_ssize_t = 0
+        while True:
+            self.table.context.check_still(key)
+            state = self.table.peek(self.namespace)
+            if state is not started and not (isinstance(state, tuple) and state[::2] == started[::2]):
+                self.refuse_iteration()
+            if position >= len(started):
+                return
+            yield state[position], state[position + 1]
+            position += 2
+
+    def _large_items(
+        self, key: Any, large: CopyOnWriteStateMap, items: Iterator[Any], size: int
+    ) -> Iterator[Any]:
+        """What `items` gives, with a look before each step whether `large` is still the map, and as large."""
+        exhausted = object()
+        while True:
+            self.table.context.check_still(key)
+            if self.table.peek(self.namespace) is not large or len(large) != size:
+                self.refuse_iteration()
+            item = next(items, exhausted)
+            if item is exhausted:
+                return
+            yield item
+
+    def refuse_iteration(self) -> None:
+        """Raise what an iteration raises when it finds that the map has gained or lost a user key."""
+        raise RuntimeError(
+            f"map state {self.table.name!r} gained or lost user keys during iteration: "
+            f"collect them with list() first"
+        )
 
     def clear(self) -> None:
         """Remove the entry of the current key."""

@@ -1,7 +1,7 @@
 """`HeapSnapshot`: everything a `HeapKeyedStateBackend` held at one point in time.
 
-Taking one is O(1). What was registered later, and key groups first written to later, are not in it. Any thread may
-read and release it.
+Taking one is O(1). What was registered later, and key groups first written to later, are not in it. Any
+thread may read and release it.
 """
 
 from __future__ import annotations
@@ -53,9 +53,14 @@ class HeapSnapshot:
         return self._read(registered.table, key_group)
 
     def timers(self, queue: str, key_group: int) -> Iterator[tuple[Any, Any, Any]]:
-        """Iterate over (key, "", {(time, name, namespace): True}) of one timer queue in one key group, as it was."""
+        """Iterate over (key, "", {(time, name, namespace).
+
+        True}) of one timer queue in one key group, as it was.
+        """
         if queue not in self._queues:
-            raise StateDeclarationError(f"no timer queue {queue!r} in this snapshot: it has {sorted(self._queues)}")
+            raise StateDeclarationError(
+                f"no timer queue {queue!r} in this snapshot: it has {sorted(self._queues)}"
+            )
         return self._read(self._queues[queue].table, key_group)
 
     def release(self) -> None:

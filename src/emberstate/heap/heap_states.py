@@ -1,7 +1,10 @@
 """Value, list, reducing and aggregating state on the heap: thin handles over a `StateTable`.
 
-A handle is bound to a namespace and holds nothing else, so any number of handles may be about one state. The map state
-is in `heap_map_state`.
+A handle is bound to a namespace and holds nothing else, so any number of handles may be about one state. The
+map state is in `heap_map_state`.
+
+User functions run before anything is changed, and on copies where they could change what they are given: a
+function that raises leaves no trace.
 
 Thread safety: the backend's owner thread.
 """
@@ -13,6 +16,7 @@ from typing import Any
 
 from emberstate.heap.list_value import AppendList, append_list_of
 from emberstate.heap.state_table import StateTable
+from emberstate.heap.value_kind import ValueKind
 from emberstate.state.internal_states import (
     InternalAggregatingState,
     InternalListState,
@@ -75,6 +79,11 @@ class HeapListState(InternalListState):
         elements: list[Any] = self.table.kind.view(state, None)
         return elements
 
+    def peek(self) -> list[Any] | None:
+        """Return the elements themselves as a new list, or None."""
+        state: AppendList | None = self.table.peek(self.namespace)
+        return None if state is None else state.elements()
+
     def add(self, element: Any) -> None:
         """Append an element."""
         state: AppendList | None = self.table.get(self.namespace)
@@ -108,10 +117,10 @@ class HeapListState(InternalListState):
     def merge_namespaces(self, target: Hashable, sources: Sequence[Hashable]) -> None:
         """Move what the current key has in `sources` behind what it has in `target`, in order."""
         merged: list[Any] = []
+        for _, state in states_in(self.table, sources):
+            merged.extend(self.table.kind.view(state, None))
         for source in sources:
-            state = self.table.remove_and_get_old(source)
-            if state is not None:
-                merged.extend(self.table.kind.view(state, None))
+            self.table.remove(source)
         if merged:
             self.with_namespace(target).add_all(merged)
 
@@ -140,8 +149,21 @@ class HeapReducingState(InternalReducingState):
 
     def add(self, value: Any) -> None:
         """Fold a value in; the first is stored as it is."""
-        old = self.table.get(self.namespace)
-        self.table.put(self.namespace, value if old is None else self.function(old, value))
+        self.table.transform(self.namespace, value, self._fold)
+
+    def _fold(self, old: Any, value: Any) -> Any:
+        return value if old is None else self.function(old, value)
+
+    def get_internal(self) -> Any:
+        """Return the folded value, or None."""
+        return self.table.get(self.namespace)
+
+    def update_internal(self, value: Any) -> None:
+        """Set the folded value; None clears."""
+        if value is None:
+            self.table.remove(self.namespace)
+        else:
+            self.table.put(self.namespace, value)
 
     def clear(self) -> None:
         """Remove the entry of the current key."""
@@ -179,10 +201,12 @@ class HeapAggregatingState(InternalAggregatingState):
 
     def add(self, value: Any) -> None:
         """Add a value, to a fresh accumulator if there is none."""
-        accumulator = self.table.get(self.namespace)
+        self.table.transform(self.namespace, value, self._fold)
+
+    def _fold(self, accumulator: Any, value: Any) -> Any:
         if accumulator is None:
             accumulator = self.function.create_accumulator()
-        self.table.put(self.namespace, self.function.add(value, accumulator))
+        return self.function.add(value, accumulator)
 
     def get_internal(self) -> Any:
         """Return the accumulator, or None."""
@@ -204,18 +228,31 @@ class HeapAggregatingState(InternalAggregatingState):
         merge_entries(self.table, target, sources, self.function.merge)
 
 
+def states_in(table: StateTable, namespaces: Sequence[Hashable]) -> list[tuple[Hashable, Any]]:
+    """What the current key has in `namespaces`, to look at only: (namespace, state), each once, in order."""
+    found = [(namespace, table.peek(namespace)) for namespace in dict.fromkeys(namespaces)]
+    return [(namespace, state) for namespace, state in found if state is not None]
+
+
 def merge_entries(
     table: StateTable, target: Hashable, sources: Sequence[Hashable], merge: Callable[[Any, Any], Any]
 ) -> None:
-    """Remove the current key's states in `sources`, fold them left to right, and fold the result into `target`'s.
+    """Remove the current key's states in `sources`, fold them left to right, fold the result into `target`'s.
 
     What is absent is skipped; if nothing is there nothing is made. A source that is the target works.
+    Everything is computed, on copies, before anything is changed.
     """
-    merged: Any = None
-    for source in sources:
-        state = table.remove_and_get_old(source)
-        if state is not None:
-            merged = state if merged is None else merge(merged, state)
-    if merged is not None:
-        old = table.get(target)
-        table.put(target, merged if old is None else merge(old, merged))
+    found = states_in(table, sources)
+    if not found:
+        return
+    kind: ValueKind = table.kind
+    merged = kind.copy(found[0][1])
+    for _, state in found[1:]:
+        merged = merge(merged, kind.copy(state))
+    if target not in sources:
+        old = table.peek(target)
+        if old is not None:
+            merged = merge(kind.copy(old), merged)
+    for source, _ in found:
+        table.remove(source)
+    table.put(target, merged)

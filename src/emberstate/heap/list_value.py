@@ -1,12 +1,13 @@
 # cython: boundscheck=False, wraparound=False
-"""What a list state holds for one key: a list that is only ever appended to, so that old versions cost nothing.
+"""What a list state holds for one key: a list that is only appended to, so that old versions cost nothing.
 
-An `AppendList` is a header: a Python list shared between versions, and how much of it this version sees. Taking a
-version for change copies the header; appending then goes to the shared list, beyond what older headers see.
+An `AppendList` is a header: a Python list shared between versions, and how much of it this version sees.
+Taking a version for change copies the header; appending then goes to the shared list, beyond what older
+headers see.
 
-Invariants: what a header reachable from a live snapshot sees is never changed. A header that sees less than there is
-was rolled back to: the rest belongs to a future that is gone, and is cut off before the next append, unless a live
-snapshot on a side branch still sees it; then the list forks.
+Invariants: what a header reachable from a live snapshot sees is never changed. A header that sees less than
+there is was rolled back to: the rest belongs to a future that is gone, and is cut off before the next append,
+unless a live snapshot on a side branch still sees it; then the list forks.
 
 Thread safety: the map's owner appends; a snapshot's reader may slice the shared list meanwhile.
 """
@@ -103,8 +104,9 @@ class ListKind(ValueKind):
             position = old.length
         copy_element = self._copy_element
         if copy_element is not None:
-            for position in range(position, header.length):
+            while position < header.length:
                 header.items[position] = copy_element(header.items[position])
+                position += 1
         return state
 
     def view(self, state: Any, snapshot: Any) -> Any:

@@ -1,16 +1,17 @@
 # cython: boundscheck=False, wraparound=False
-"""What a map state holds for one key: a flat tuple while it is small, a `CopyOnWriteStateMap` of its own beyond.
+"""What a map state holds for one key: a flat tuple while it is small, else a `CopyOnWriteStateMap`.
 
-Small: (user key, user value, user key, user value, …). A tuple cannot change, so a snapshot shares it for nothing and
-a put makes a new one; 88 bytes for three user keys, where a dict takes more than twice that. Large: a state map with
-the user keys as keys, in the same registry as the map that holds it. So snapshots, roll-back and the list of changes
-work per user key, and touching one of a million copies one entry. (Flink copies the whole map.)
+Small: (user key, user value, user key, user value, …). A tuple cannot change, so a snapshot shares it for
+nothing and a put makes a new one; 88 bytes for three user keys, where a dict takes more than twice that.
+Large: a state map with the user keys as keys, in the same registry as the map that holds it. So snapshots,
+roll-back and the list of changes work per user key, and touching one of a million copies one entry. (Flink
+copies the whole map.)
 
 A map whose values can change is large from its first user key, for then each value has a version of its own.
 `SMALL_LIMIT` is measured: see `benchmarks/`, "small maps".
 
-Invariants: never empty, for a map without user keys is no entry at all; a tuple has at most `small_limit` pairs; a
-large map never becomes small again.
+Invariants: never empty, for a map without user keys is no entry at all; a tuple has at most `small_limit`
+pairs; a large map never becomes small again.
 
 Thread safety: as the state map's.
 """
@@ -39,11 +40,12 @@ _CLEARED = (Op.CLEARED,)
 
 def position_in(small: tuple[Any, ...], user_key: Any) -> int:
     """Where in a small map a user key stands, or -1."""
-    position: cython.Py_ssize_t
-    for position in range(0, len(small), 2):
+    position: cython.Py_ssize_t = 0
+    while position < len(small):
         candidate = small[position]
         if candidate is user_key or candidate == user_key:
-            return position
+            return position  # type: ignore[no-any-return]  # to mypy a C integer is anything
+        position += 2
     return -1
 
 
@@ -104,7 +106,7 @@ class MapKind(ValueKind):
                 yield user_key, user_value
 
     def delta(self, old: Any, new: Any, snapshot: Any) -> tuple[tuple[Any, ...], ...]:
-        """User keys put and removed; if the map was cleared on the way, that first and then all that is there."""
+        """User keys put and removed; if the map was cleared meanwhile: cleared, then all that is there."""
         if new is ABSENT:
             return () if old is ABSENT else (_CLEARED,)
         if new is old:

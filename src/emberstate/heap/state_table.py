@@ -3,10 +3,11 @@
 
 The keyed operations work on the current key and its key group, which the backend's `KeyContext` holds.
 
-Invariants: `maps[i]` is the map of key group `range.start + i`, or None while nothing was written there; every key is
-in the map of its own key group.
+Invariants: `maps[i]` is the map of key group `range.start + i`, or None while nothing was written there;
+every key is in the map of its own key group.
 
-Thread safety: one owner thread; `maps` only ever gains maps, so a snapshot's reader may look at it at any time.
+Thread safety: one owner thread; `maps` only ever gains maps, so a snapshot's reader may look at it at any
+time.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class StateTable:
         """Make the state map of a key group."""
         raise NotImplementedError
 
-    # -- the current key ------------------------------------------------------------------------------------------
+    # -- the current key ------------------------------------------------------------------------------------
 
     def current(self) -> StateMap | None:
         """The map of the current key's group, or None if nothing was written there yet."""
@@ -75,7 +76,7 @@ class StateTable:
         return map
 
     def get(self, namespace: Hashable) -> Any:
-        """Return the state, or None. What is returned may be changed by the caller, and that change counts."""
+        """Return the state, or None. The caller may change what is returned, and that change counts."""
         map: StateMap | None = self.current()
         return None if map is None else map.get(self.context.key, namespace)
 
@@ -114,7 +115,7 @@ class StateTable:
         map: StateMap = self.current_or_new()
         return map.transform(self.context.key, namespace, argument, function)
 
-    # -- all keys ---------------------------------------------------------------------------------------------------
+    # -- all keys -------------------------------------------------------------------------------------------
 
     def map_of(self, key_group: int) -> StateMap | None:
         """The map of an owned key group, or None while it is empty."""
@@ -134,6 +135,14 @@ class StateTable:
         """Iterate over the keys that have an entry in `namespace`, key groups ascending; O(all entries)."""
         for _, map in self.used_maps():
             yield from map.keys(namespace)
+
+    def keys_and_namespaces(self) -> Iterator[tuple[Any, Any]]:
+        """Iterate over the (key, namespace) pairs that have an entry, key groups ascending.
+
+        O(all entries).
+        """
+        for key, namespace, _ in self:
+            yield key, namespace
 
     def __len__(self) -> int:
         return sum(len(map) for _, map in self.used_maps())
@@ -168,7 +177,10 @@ class StateTable:
 
 
 class CopyOnWriteStateTable(StateTable):
-    """The state maps are `CopyOnWriteStateMap`s: a snapshot costs nothing, and is written while processing goes on."""
+    """The state maps are `CopyOnWriteStateMap`s.
+
+    A snapshot costs nothing, and is written while processing goes on.
+    """
 
     __slots__ = ()
 
