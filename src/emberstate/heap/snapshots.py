@@ -167,6 +167,8 @@ class SnapshotRegistry:
                 map.roll_back(snapshot)
             for map in self.synchronous:
                 map.roll_back(snapshot)
+            if snapshot.version in self.orphans:  # from one branch to another: any other may be on a side branch now
+                newer = self.live
             self.orphans.update(other.version for other in newer)
             self.orphans.discard(snapshot.version)
             self._moved()

@@ -1,8 +1,8 @@
 """What changed in one entry of a keyed state since a snapshot: the record that a commit writes.
 
-A record is ordered, and applying it to the old content gives the new content. `CLEARED` comes first if it is there
-(so a map that was cleared and filled again does not merge with what it had), then user keys put or removed, or
-elements appended. A plain value is `REPLACED` as a whole.
+A record is ordered, and applying it to the old content gives the new content. `CLEARED` comes first if it is
+there (so a map that was cleared and filled again does not merge with what it had), then user keys put or
+removed, or elements appended. A plain value is `REPLACED` as a whole.
 
 >>> apply_ops({"a": 1, "b": 2}, ((Op.REMOVED, "a"), (Op.PUT, "c", 3)))
 {'b': 2, 'c': 3}
@@ -49,23 +49,25 @@ EntryChange = tuple[Any, Any, tuple[tuple[Any, ...], ...]]
 
 
 def apply_ops(old: Any, ops: Iterable[tuple[Any, ...]]) -> Any:
-    """Give what `ops` make of `old` (a value, list or dict, or ABSENT); `old` is not changed."""
+    """Give what `ops` make of `old` (a value, list or dict, or ABSENT); `old` is not changed.
+
+    Operations may be plain ints, as a file gives them back; an unknown one is a ValueError.
+    """
     content = old
-    owned = False
-    for op, *operands in ops:
-        if op is Op.REPLACED:
-            content, owned = operands[0], False
-        elif op is Op.CLEARED:
-            content, owned = ABSENT, False
-        elif op is Op.APPENDED:
-            content = ([] if content is ABSENT else content if owned else list(content))
+    owned = False  # whether `content` is a container made here
+    for number, *operands in ops:
+        op = Op(number)
+        if op is Op.REPLACED or op is Op.CLEARED:
+            content, owned = (operands[0] if op is Op.REPLACED else ABSENT), False
+            continue
+        if not owned:
+            empty: Any = [] if op is Op.APPENDED else {}
+            content = empty if content is ABSENT else content.copy()
+            owned = True
+        if op is Op.APPENDED:
             content.extend(operands[0])
-            owned = True
+        elif op is Op.PUT:
+            content[operands[0]] = operands[1]
         else:
-            content = ({} if content is ABSENT else content if owned else dict(content))
-            owned = True
-            if op is Op.PUT:
-                content[operands[0]] = operands[1]
-            else:
-                del content[operands[0]]
+            del content[operands[0]]
     return content

@@ -1,4 +1,4 @@
-"""Descriptors: the name and the types of a state, said once. Everything that can be refused is refused here.
+"""Descriptors: the name and the types of a state, said once. What can be refused is refused here.
 
 >>> ValueStateDescriptor("total", float, default=0.0).codec.type
 <class 'float'>
@@ -36,8 +36,8 @@ def check_state_name(name: object) -> str:
         )
     if len(name) > MAX_NAME_LENGTH or not _NAME.fullmatch(name) or name.strip() != name:
         raise StateDeclarationError(
-            f"{name[:50]!r} cannot name a state: at most {MAX_NAME_LENGTH} characters, no control characters, "
-            f"slashes or surrogates, and no space at either end"
+            f"{name[:50]!r} cannot name a state: at most {MAX_NAME_LENGTH} characters, "
+            f"no control characters, slashes or surrogates, and no space at either end"
         )
     return name
 
@@ -61,26 +61,36 @@ class StateDescriptor:
         object.__setattr__(self, "codec", _as_codec(type_or_codec, f"{self.kind} state {name!r}"))
         if ttl is not None and not isinstance(ttl, TtlConfig):
             raise StateDeclarationError(
-                f"ttl of {self.kind} state {name!r} must be a TtlConfig, found {ttl!r}: write TtlConfig(timedelta(…))"
+                f"ttl of {self.kind} state {name!r} must be a TtlConfig, found {ttl!r}: "
+                f"write TtlConfig(timedelta(…))"
             )
         object.__setattr__(self, "ttl", ttl)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, init=False)
 class ValueStateDescriptor(StateDescriptor, Generic[T]):
-    """A `ValueState`: one value of type `type_`; `default` is what a read of nothing gives, a fresh copy each time."""
+    """A `ValueState`: one value of type `type_`.
+
+    `default` is what a read of nothing gives, a fresh copy each time; the descriptor keeps a copy of its own.
+    """
 
     kind: ClassVar[str] = "value"
 
     default: T | None
 
     def __init__(
-        self, name: str, type_: type[T] | Codec[T], *, default: T | None = None, ttl: TtlConfig | None = None
+        self,
+        name: str,
+        type_: type[T] | Codec[T],
+        *,
+        default: T | None = None,
+        ttl: TtlConfig | None = None,
     ) -> None:
         self._declare(name, type_, ttl)
         if default is not None:
             self.codec.check(default)
             self.codec.encode(default)
+            default = self.codec.copy(default)
         object.__setattr__(self, "default", default)
 
 
@@ -111,13 +121,12 @@ class MapStateDescriptor(StateDescriptor, Generic[K, V]):
         ttl: TtlConfig | None = None,
     ) -> None:
         self._declare(name, value_type, ttl)
-        key_codec = (
-            key_type if isinstance(key_type, Codec) else key_codec_for(key_type, where=f"user key of map state {name!r}")
-        )
-        if not key_codec.immutable:
+        where = f"user key of map state {name!r}"
+        key_codec = key_type if isinstance(key_type, Codec) else key_codec_for(key_type, where=where)
+        if not key_codec.is_key:
             raise StateDeclarationError(
-                f"user keys of map state {name!r} must be immutable: {key_codec.type!r} is not. "
-                f"Use a tuple or a frozen dataclass."
+                f"{where}: {key_codec!r} was not made for keys, so equal keys may have different bytes. "
+                f"Give the type itself, or key_codec_for(type)."
             )
         object.__setattr__(self, "key_codec", key_codec)
 
@@ -131,11 +140,18 @@ class ReducingStateDescriptor(StateDescriptor, Generic[T]):
     function: Callable[[T, T], T]
 
     def __init__(
-        self, name: str, function: Callable[[T, T], T], type_: type[T] | Codec[T], *, ttl: TtlConfig | None = None
+        self,
+        name: str,
+        function: Callable[[T, T], T],
+        type_: type[T] | Codec[T],
+        *,
+        ttl: TtlConfig | None = None,
     ) -> None:
         self._declare(name, type_, ttl)
         if not callable(function):
-            raise StateDeclarationError(f"reducing state {name!r} needs a function of two values, found {function!r}")
+            raise StateDeclarationError(
+                f"reducing state {name!r} needs a function of two values, found {function!r}"
+            )
         object.__setattr__(self, "function", function)
 
 
@@ -158,7 +174,7 @@ class AggregatingStateDescriptor(StateDescriptor):
         self._declare(name, accumulator_type, ttl)
         if not isinstance(function, AggregateFunction):
             raise StateDeclarationError(
-                f"aggregating state {name!r} needs an AggregateFunction (create_accumulator, add, get_result, merge), "
-                f"found {function!r}"
+                f"aggregating state {name!r} needs an AggregateFunction "
+                f"(create_accumulator, add, get_result, merge), found {function!r}"
             )
         object.__setattr__(self, "function", function)

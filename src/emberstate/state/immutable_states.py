@@ -1,7 +1,7 @@
 """Read-only states: `ImmutableValueState` and its siblings, over content that was read from a checkpoint.
 
-Reads work; every mutator raises `ReadOnlyStateError`. Content is copied in, and what a read hands out is a copy too where
-it can change, so nobody can change what another reader sees.
+Reads work; every mutator raises `ReadOnlyStateError`. Content is copied in, and what a read hands out is a
+copy too where it can change, so nobody can change what another reader sees.
 
 >>> from emberstate.codec import codec_for
 >>> state = ImmutableMapState({"a": 1}, codec_for(int))
@@ -16,7 +16,7 @@ emberstate.errors.ReadOnlyStateError: put() on read-only map state: ...
 from __future__ import annotations
 
 from collections.abc import ItemsView, Iterable, Iterator, Mapping
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from emberstate.codec import Codec
 from emberstate.errors import ReadOnlyStateError
@@ -32,7 +32,6 @@ from emberstate.state.states import (
 T = TypeVar("T")
 K = TypeVar("K")
 V = TypeVar("V")
-
 
 
 def _refuse(method: str, kind: str) -> NoReturn:
@@ -178,7 +177,7 @@ class ImmutableMapState(MapState[K, V]):
         _refuse("update", "map")
 
 
-class ImmutableReducingState(ReducingState[T], Generic[T]):
+class ImmutableReducingState(ReducingState[T]):
     """A folded value that can be read."""
 
     __slots__ = ("_codec", "_value")

@@ -8,6 +8,7 @@ cdef class InternalValueState(InternalState):
 
 cdef class InternalListState(InternalState):
     cpdef list get(self)
+    cpdef list peek(self)
     cpdef object add(self, object element)
     cpdef object add_all(self, list elements)
     cpdef object update(self, list elements)
@@ -24,6 +25,8 @@ cdef class InternalMapState(InternalState):
 cdef class InternalReducingState(InternalState):
     cpdef object get(self)
     cpdef object add(self, object value)
+    cpdef object get_internal(self)
+    cpdef object update_internal(self, object value)
     cpdef object merge_namespaces(self, object target, object sources)
 
 cdef class InternalAggregatingState(InternalState):

@@ -1,7 +1,8 @@
 """What a backend implements for each kind of state; users hold the wrappers around these.
 
-An internal state is a handle: bound to one namespace for good, about the current key. It checks no types and knows no
-defaults: what is absent is None (or 0, or False). `with_namespace` gives another handle and leaves this one alone.
+An internal state is a handle: bound to one namespace for good, about the current key. It checks no types and
+knows no defaults: what is absent is None (or 0, or False). `with_namespace` gives another handle and leaves
+this one alone.
 
 Thread safety: the backend's owner thread.
 """
@@ -47,6 +48,13 @@ class InternalListState(InternalState):
 
     def get(self) -> list[Any] | None:
         """Return the elements (copies) as a new list, or None."""
+        raise NotImplementedError
+
+    def peek(self) -> list[Any] | None:
+        """Return the elements themselves as a new list, or None.
+
+        The caller must not change nor hand them out.
+        """
         raise NotImplementedError
 
     def add(self, element: Any) -> None:
@@ -96,7 +104,15 @@ class InternalMapState(InternalState):
         raise NotImplementedError
 
     def items(self) -> Iterator[tuple[Any, Any]] | None:
-        """Iterate over (user key, copy of the user value), or None if there is no map."""
+        """Iterate over (user key, copy of the user value), or None if there is no map.
+
+        The iteration raises RuntimeError if user keys came or went since this call, and KeyContextError if
+        another key is the current one.
+        """
+        raise NotImplementedError
+
+    def keys(self) -> Iterator[Any] | None:
+        """Iterate over the user keys, or None if there is no map; raises as `items` does."""
         raise NotImplementedError
 
 
@@ -110,11 +126,22 @@ class InternalReducingState(InternalState):
         raise NotImplementedError
 
     def add(self, value: Any) -> None:
-        """Fold a value in, which is not None."""
+        """Fold a value in, which is not None; if the function raises, nothing has changed."""
+        raise NotImplementedError
+
+    def get_internal(self) -> Any:
+        """Return what is stored, or None."""
+        raise NotImplementedError
+
+    def update_internal(self, value: Any) -> None:
+        """Set what is stored; None clears."""
         raise NotImplementedError
 
     def merge_namespaces(self, target: Hashable, sources: Sequence[Hashable]) -> None:
-        """Fold what the current key has in `sources` into what it has in `target`, in order."""
+        """Fold what the current key has in `sources` into what it has in `target`, in order.
+
+        If the function raises, nothing has changed.
+        """
         raise NotImplementedError
 
 
@@ -128,7 +155,7 @@ class InternalAggregatingState(InternalState):
         raise NotImplementedError
 
     def add(self, value: Any) -> None:
-        """Add a value, which is not None."""
+        """Add a value, which is not None; if the function raises, nothing has changed."""
         raise NotImplementedError
 
     def get_internal(self) -> Any:
@@ -140,5 +167,8 @@ class InternalAggregatingState(InternalState):
         raise NotImplementedError
 
     def merge_namespaces(self, target: Hashable, sources: Sequence[Hashable]) -> None:
-        """Merge what the current key has in `sources` into what it has in `target`, in order."""
+        """Merge what the current key has in `sources` into what it has in `target`, in order.
+
+        If the function raises, nothing has changed.
+        """
         raise NotImplementedError

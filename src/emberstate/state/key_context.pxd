@@ -9,6 +9,8 @@ cdef class KeyContext:
     cdef readonly object grouper
     cdef readonly object normalise
     cdef readonly unsigned int unchecked
+    cdef readonly bint closed
     cpdef set_current_key(self, object key)
     cpdef set_current_key_and_group(self, object key, Py_ssize_t key_group)
     cpdef clear(self)
+    cpdef check_still(self, object key)

@@ -1,8 +1,8 @@
 """The states a user holds: the interfaces, and nothing else.
 
-A state belongs to the current key (and to the namespace its handle is bound to). None rules: a read of what is absent
-gives None (or the default, or something empty); `update(None)` and `add(None)` clear a value, reducing or aggregating
-state; a list refuses None; a map allows it as a user value.
+A state belongs to the current key (and to the namespace its handle is bound to). None rules: a read of what
+is absent gives None (or the default, or something empty); `update(None)` and `add(None)` clear a value,
+reducing or aggregating state; a list refuses None; a map allows it as a user value.
 """
 
 from __future__ import annotations
@@ -139,8 +139,12 @@ class AggregatingState(AppendingState[I, O]):
     __slots__ = ()
 
 
-class AggregateFunction(abc.ABC, Generic[I, A, O]):  # type: ignore[misc]  # I and O stand in methods, as intended
-    """How an aggregating state folds: accumulator made, added to, merged, and read."""
+class AggregateFunction(abc.ABC, Generic[I, A, O]):
+    """How an aggregating state folds: accumulator made, added to, merged, and read.
+
+    A method that raises has changed nothing: an accumulator that can change is copied before `add` and
+    `merge` get it. One that cannot change (a tuple, a frozen dataclass) saves that.
+    """
 
     @abc.abstractmethod
     def create_accumulator(self) -> A:

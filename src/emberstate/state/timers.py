@@ -1,7 +1,7 @@
 """Timers as a kind of state: what a timer is, and what a backend's queue of them can do.
 
-A timer belongs to a key and has a name, a time and a namespace; registering the same one twice is one timer. Timers of
-one queue fire in one order everywhere: by time, then key, name and namespace.
+A timer belongs to a key and has a name, a time and a namespace; registering the same one twice is one timer.
+Timers of one queue fire in one order everywhere: by time, then key, name and namespace.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class TimerQueue(abc.ABC):
 
     @abc.abstractmethod
     def poll(self, until: int) -> Timer | None:
-        """Remove the next timer if its time is at most `until`, make its key the current one, and return it."""
+        """Remove and return the next timer if its time is at most `until`; its key becomes current."""
 
     @abc.abstractmethod
     def timers_of_group(self, key_group: int) -> Iterator[Timer]:

@@ -54,7 +54,8 @@ class TtlConfig:
     def __post_init__(self) -> None:
         if not isinstance(self.duration, timedelta) or self.duration <= timedelta(0):
             raise StateDeclarationError(
-                f"a time to live must be a positive timedelta, found {self.duration!r}: write timedelta(hours=1)"
+                f"a time to live must be a positive timedelta, found {self.duration!r}: "
+                f"write timedelta(hours=1)"
             )
 
     @property

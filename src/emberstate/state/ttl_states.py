@@ -1,10 +1,13 @@
 """States with time to live: wrappers that stamp what goes in and hide what has expired, over any backend.
 
-Each wraps an internal state whose content is `Stamped` (a list's elements and a map's user values each for themselves).
-What is found expired on access is removed. With relaxed visibility it is returned that one last time.
+Each wraps an internal state whose content is `Stamped` (a list's elements and a map's user values each for
+themselves). What is found expired on access is removed. With relaxed visibility it is returned that one last
+time.
 
-Where this differs from Flink, on purpose: `is_empty` and sizes respect expiry, `add(None)` clears, merging expired
-operands stores nothing, and the descriptor's default stands in for an expired value.
+Where this differs from Flink, on purpose: `is_empty` and sizes count what a read would give, `add(None)`
+clears, merging expired operands stores nothing, the descriptor's default stands in for an expired value, and
+a read makes a value young again only if time has passed since its stamp (so reads within one transaction
+write once).
 """
 
 from __future__ import annotations
@@ -19,21 +22,23 @@ from emberstate.state.internal_states import (
     InternalReducingState,
     InternalValueState,
 )
+from emberstate.state.key_context import KeyContext
 from emberstate.state.stamped import Stamped
 from emberstate.state.states import AggregateFunction
 from emberstate.state.ttl import TtlClock, TtlConfig, TtlUpdate, TtlVisibility
 
 
 class Expiry:
-    """A time to live with the clock it is judged by."""
+    """A time to live with the clock it is judged by, and the keys it is judged for."""
 
-    __slots__ = ("_clock", "_config", "_micros", "refresh_on_read", "show_expired")
+    __slots__ = ("_clock", "_config", "_micros", "_refresh_on_read", "context", "show_expired")
 
-    def __init__(self, config: TtlConfig, clock: TtlClock) -> None:
+    def __init__(self, config: TtlConfig, clock: TtlClock, context: KeyContext) -> None:
         self._config = config
         self._clock = clock
         self._micros = config.micros
-        self.refresh_on_read = config.update is TtlUpdate.ON_READ_AND_WRITE
+        self._refresh_on_read = config.update is TtlUpdate.ON_READ_AND_WRITE
+        self.context = context
         self.show_expired = config.visibility is TtlVisibility.RETURN_EXPIRED_IF_NOT_CLEANED_UP
 
     def stamp(self, value: Any) -> Stamped:
@@ -43,6 +48,30 @@ class Expiry:
     def expired(self, stamped: Stamped) -> bool:
         """Whether the value has expired."""
         return stamped.stamp + self._micros <= self._clock.now(self._config.time)
+
+    def shows(self, stamped: Stamped) -> bool:
+        """Whether a read may see the value."""
+        return self.show_expired or not self.expired(stamped)
+
+    def ages(self, stamped: Stamped) -> bool:
+        """Whether a read has to stamp the value, which has not expired, anew."""
+        return self._refresh_on_read and stamped.stamp < self._clock.now(self._config.time)
+
+    def read(
+        self, stamped: Stamped | None, rewrite: Callable[[Stamped], None], remove: Callable[[], object]
+    ) -> Stamped | None:
+        """What a read may see of `stamped`, or None.
+
+        On the way what has expired is removed, and what a read makes young again is rewritten.
+        """
+        if stamped is None:
+            return None
+        if self.expired(stamped):
+            remove()
+            return stamped if self.show_expired else None
+        if self.ages(stamped):
+            rewrite(self.stamp(stamped.value))
+        return stamped
 
 
 class TtlValueState(InternalValueState):
@@ -60,15 +89,9 @@ class TtlValueState(InternalValueState):
 
     def value(self) -> Any:
         """Return the value unless it has expired, or None."""
-        stamped = self._original.value()
-        if stamped is None:
-            return None
-        if self._expiry.expired(stamped):
-            self._original.clear()
-            return stamped.value if self._expiry.show_expired else None
-        if self._expiry.refresh_on_read:
-            self._original.update(self._expiry.stamp(stamped.value))
-        return stamped.value
+        original = self._original
+        stamped = self._expiry.read(original.value(), original.update, original.clear)
+        return None if stamped is None else stamped.value
 
     def update(self, value: Any) -> None:
         """Set the value."""
@@ -97,20 +120,26 @@ class TtlListState(InternalListState):
         everything = self._original.get()
         if everything is None:
             return None
-        living = self._clean(everything)
-        if self._expiry.refresh_on_read and living:
-            self._original.update([self._expiry.stamp(element.value) for element in living])
-        shown = everything if self._expiry.show_expired else living
-        return [element.value for element in shown] or None
+        shown = [element.value for element in everything if self._expiry.shows(element)]
+        self._look_after()
+        return shown or None
 
-    def _clean(self, everything: list[Stamped]) -> list[Stamped]:
-        living = [element for element in everything if not self._expiry.expired(element)]
-        if len(living) < len(everything):
-            if living:
-                self._original.update(living)
-            else:
-                self._original.clear()
-        return living
+    def peek(self) -> list[Any] | None:
+        """Return the elements that have not expired, to look at only, or None."""
+        everything = self._original.peek() or ()
+        return [element.value for element in everything if self._expiry.shows(element)] or None
+
+    def _look_after(self) -> None:
+        """After a read: drop what has expired, stamp the rest anew if reads do that."""
+        expiry = self._expiry
+        everything = self._original.peek() or []
+        living = [element for element in everything if not expiry.expired(element)]
+        if not living:
+            self._original.clear()
+        elif len(living) < len(everything) or any(map(expiry.ages, living)):
+            self._original.update(
+                [expiry.stamp(element.value) if expiry.ages(element) else element for element in living]
+            )
 
     def add(self, element: Any) -> None:
         """Append an element."""
@@ -125,9 +154,8 @@ class TtlListState(InternalListState):
         self._original.update([self._expiry.stamp(element) for element in elements])
 
     def size(self) -> int:
-        """How many elements have not expired; O(elements)."""
-        everything = self._original.get()
-        return 0 if everything is None else sum(not self._expiry.expired(element) for element in everything)
+        """How many elements a read would give; O(elements)."""
+        return sum(map(self._expiry.shows, self._original.peek() or ()))
 
     def clear(self) -> None:
         """Remove the list."""
@@ -135,11 +163,14 @@ class TtlListState(InternalListState):
 
     def merge_namespaces(self, target: Hashable, sources: Sequence[Hashable]) -> None:
         """Move lists together; elements keep their stamps, expired ones stay behind."""
-        for namespace in [*sources, target]:
-            bound = self.with_namespace(namespace)
-            everything = bound._original.get()
-            if everything is not None:
-                bound._clean(everything)
+        for namespace in (*sources, target):
+            bound = self._original.with_namespace(namespace)
+            everything = bound.peek() or []
+            living = [element for element in everything if not self._expiry.expired(element)]
+            if everything and not living:
+                bound.clear()
+            elif len(living) < len(everything):
+                bound.update(living)
         self._original.merge_namespaces(target, sources)
 
 
@@ -156,21 +187,14 @@ class TtlMapState(InternalMapState):
         """The same state, bound to another namespace."""
         return TtlMapState(self._original.with_namespace(namespace), self._expiry)
 
-    def _read(self, user_key: Any) -> Stamped | None:
-        """The stamped value that a read may see; expired ones are removed, living ones refreshed if so configured."""
-        stamped: Stamped | None = self._original.get(user_key)
-        if stamped is None:
-            return None
-        if self._expiry.expired(stamped):
-            self._original.remove(user_key)
-            return stamped if self._expiry.show_expired else None
-        if self._expiry.refresh_on_read:
-            self._original.put(user_key, self._expiry.stamp(stamped.value))
-        return stamped
-
     def get(self, user_key: Any) -> Any:
         """Return the user value unless it has expired, or None."""
-        stamped = self._read(user_key)
+        original = self._original
+        stamped = self._expiry.read(
+            original.get(user_key),
+            lambda renewed: original.put(user_key, renewed),
+            lambda: original.remove(user_key),
+        )
         return None if stamped is None else stamped.value
 
     def put(self, user_key: Any, user_value: Any) -> None:
@@ -178,47 +202,72 @@ class TtlMapState(InternalMapState):
         self._original.put(user_key, self._expiry.stamp(user_value))
 
     def remove(self, user_key: Any) -> bool:
-        """Remove a user key; whether it was there and had not expired."""
+        """Remove a user key; whether a read would have found it."""
         stamped = self._original.get(user_key)
-        self._original.remove(user_key)
-        return stamped is not None and not self._expiry.expired(stamped)
+        return stamped is not None and self._original.remove(user_key) and self._expiry.shows(stamped)
 
     def contains(self, user_key: Any) -> bool:
-        """Whether the user key is there and has not expired; never removes, so `get` may follow."""
+        """Whether a read would find the user key, which counts as a read.
+
+        Never removes, so `get` may follow.
+        """
         stamped = self._original.get(user_key)
         if stamped is None:
             return False
         if self._expiry.expired(stamped):
             return self._expiry.show_expired
-        if self._expiry.refresh_on_read:
-            self._original.put(user_key, self._expiry.stamp(stamped.value))
+        self._renew(user_key, stamped)
         return True
 
     def size(self) -> int:
-        """How many user keys have not expired; O(user keys)."""
-        items = self._original.items()
-        return 0 if items is None else sum(not self._expiry.expired(stamped) for _, stamped in items)
+        """How many user keys a read would find; O(user keys)."""
+        return sum(self._expiry.shows(stamped) for _, stamped in self._original.items() or ())
 
     def items(self) -> Iterator[tuple[Any, Any]] | None:
-        """Iterate over what has not expired; what has is removed when the iteration is through."""
-        items = self._original.items()
-        return None if items is None else self._items(items)
+        """Iterate over what has not expired; what has is removed when the iteration is through.
 
-    def _items(self, items: Iterator[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
+        With relaxed visibility, where reading a value may remove its user key, the pairs are collected first.
+        """
+        items = self._original.items()
+        if items is None:
+            return None
+        if self._expiry.show_expired:
+            items = iter(list(items))
+        return self._items(items, self._expiry.context.key)
+
+    def _items(self, items: Iterator[tuple[Any, Any]], key: Any) -> Iterator[tuple[Any, Any]]:
+        expiry = self._expiry
         expired = []
-        refreshed = []
         for user_key, stamped in items:
-            if self._expiry.expired(stamped):
+            expiry.context.check_still(key)
+            if expiry.expired(stamped):
                 expired.append(user_key)
-                if not self._expiry.show_expired:
+                if not expiry.show_expired:
                     continue
-            elif self._expiry.refresh_on_read:
-                refreshed.append((user_key, stamped.value))
+            elif expiry.ages(stamped):
+                # What is kept is the value itself, what is handed out is the copy.
+                self._renew(user_key, self._original.get(user_key))
             yield user_key, stamped.value
-        for user_key, user_value in refreshed:
-            self._original.put(user_key, self._expiry.stamp(user_value))
+        expiry.context.check_still(key)
         for user_key in expired:
-            self._original.remove(user_key)
+            stamped = self._original.get(user_key)
+            if stamped is not None and expiry.expired(stamped):  # else removed or written meanwhile
+                self._original.remove(user_key)
+
+    def keys(self) -> Iterator[Any] | None:
+        """Iterate over the user keys that have not expired, as `items` does.
+
+        With relaxed visibility nothing is removed, for the values have not been shown that one last time.
+        """
+        if self._expiry.show_expired:
+            keys = self._original.keys()
+            return None if keys is None else iter(list(keys))
+        items = self.items()
+        return None if items is None else (user_key for user_key, _ in items)
+
+    def _renew(self, user_key: Any, stamped: Stamped | None) -> None:
+        if stamped is not None and self._expiry.ages(stamped):
+            self._original.put(user_key, self._expiry.stamp(stamped.value))
 
     def clear(self) -> None:
         """Remove the map."""
@@ -236,13 +285,13 @@ class StampedReduce:
 
     def __call__(self, old: Stamped, new: Stamped) -> Stamped:
         """Fold `new` into `old`, stamped now."""
-        if self._expiry.expired(old) and not self._expiry.show_expired:
+        if not self._expiry.shows(old):
             return new
         return self._expiry.stamp(self._function(old.value, new.value))
 
 
 class TtlReducingState(InternalReducingState):
-    """A folded value that expires; its function is a `StampedReduce`."""
+    """A folded value that expires; the function of the state it wraps is a `StampedReduce`."""
 
     __slots__ = ("_expiry", "_original")
 
@@ -256,17 +305,19 @@ class TtlReducingState(InternalReducingState):
 
     def get(self) -> Any:
         """Return the folded value unless it has expired, or None."""
-        stamped = self._original.get()
-        if stamped is None:
-            return None
-        if self._expiry.expired(stamped):
-            self._original.clear()
-            return stamped.value if self._expiry.show_expired else None
-        return stamped.value
+        return self.get_internal()
 
     def add(self, value: Any) -> None:
         """Fold a value in."""
         self._original.add(self._expiry.stamp(value))
+
+    def get_internal(self) -> Any:
+        """Return the folded value unless it has expired, or None."""
+        return _read_internal(self._original, self._expiry)
+
+    def update_internal(self, value: Any) -> None:
+        """Set the folded value; None clears."""
+        self._original.update_internal(None if value is None else self._expiry.stamp(value))
 
     def clear(self) -> None:
         """Remove the value."""
@@ -274,11 +325,7 @@ class TtlReducingState(InternalReducingState):
 
     def merge_namespaces(self, target: Hashable, sources: Sequence[Hashable]) -> None:
         """Fold namespaces together; expired operands are dropped."""
-        for namespace in [*sources, target]:
-            bound = self._original.with_namespace(namespace)
-            stamped = bound.get()
-            if stamped is not None and self._expiry.expired(stamped):
-                bound.clear()
+        _drop_expired(self._original, self._expiry, (*sources, target))
         self._original.merge_namespaces(target, sources)
 
 
@@ -295,7 +342,7 @@ class StampedAggregate(AggregateFunction[Any, Stamped, Any]):
 
     def add(self, value: Any, accumulator: Stamped) -> Stamped:
         """Add to the accumulator, or to a fresh one if it has expired."""
-        if self._expiry.expired(accumulator) and not self._expiry.show_expired:
+        if not self._expiry.shows(accumulator):
             accumulator = self.create_accumulator()
         return self._expiry.stamp(self._function.add(value, accumulator.value))
 
@@ -309,32 +356,28 @@ class StampedAggregate(AggregateFunction[Any, Stamped, Any]):
 
 
 class TtlAggregatingState(InternalAggregatingState):
-    """An accumulator that expires; its function is a `StampedAggregate`."""
+    """An accumulator that expires.
 
-    __slots__ = ("_expiry", "_original")
+    The function of the state it wraps is a `StampedAggregate` of `function`.
+    """
 
-    def __init__(self, original: InternalAggregatingState, expiry: Expiry) -> None:
+    __slots__ = ("_expiry", "_function", "_original")
+
+    def __init__(
+        self, original: InternalAggregatingState, expiry: Expiry, function: AggregateFunction[Any, Any, Any]
+    ) -> None:
         self._original = original
         self._expiry = expiry
+        self._function = function
 
     def with_namespace(self, namespace: Hashable) -> TtlAggregatingState:
         """The same state, bound to another namespace."""
-        return TtlAggregatingState(self._original.with_namespace(namespace), self._expiry)
-
-    def _living(self) -> Stamped | None:
-        """The stamped accumulator that a read may see; an expired one is removed."""
-        stamped: Stamped | None = self._original.get_internal()
-        if stamped is not None and self._expiry.expired(stamped):
-            self._original.clear()
-            return stamped if self._expiry.show_expired else None
-        return stamped
+        return TtlAggregatingState(self._original.with_namespace(namespace), self._expiry, self._function)
 
     def get(self) -> Any:
         """Return the result unless the accumulator has expired, or None."""
-        stamped = self._living()
-        if stamped is None:
-            return None
-        return self._original.function.get_result(stamped)  # type: ignore[attr-defined]
+        accumulator = self.get_internal()
+        return None if accumulator is None else self._function.get_result(accumulator)
 
     def add(self, value: Any) -> None:
         """Add a value."""
@@ -342,8 +385,7 @@ class TtlAggregatingState(InternalAggregatingState):
 
     def get_internal(self) -> Any:
         """Return the accumulator unless it has expired, or None."""
-        stamped = self._living()
-        return None if stamped is None else stamped.value
+        return _read_internal(self._original, self._expiry)
 
     def update_internal(self, accumulator: Any) -> None:
         """Set the accumulator; None clears."""
@@ -355,9 +397,20 @@ class TtlAggregatingState(InternalAggregatingState):
 
     def merge_namespaces(self, target: Hashable, sources: Sequence[Hashable]) -> None:
         """Merge namespaces; expired operands are dropped."""
-        for namespace in [*sources, target]:
-            bound = self._original.with_namespace(namespace)
-            stamped = bound.get_internal()
-            if stamped is not None and self._expiry.expired(stamped):
-                bound.clear()
+        _drop_expired(self._original, self._expiry, (*sources, target))
         self._original.merge_namespaces(target, sources)
+
+
+def _read_internal(original: InternalReducingState | InternalAggregatingState, expiry: Expiry) -> Any:
+    stamped = expiry.read(original.get_internal(), original.update_internal, original.clear)
+    return None if stamped is None else stamped.value
+
+
+def _drop_expired(
+    original: InternalReducingState | InternalAggregatingState, expiry: Expiry, namespaces: Sequence[Hashable]
+) -> None:
+    for namespace in namespaces:
+        bound = original.with_namespace(namespace)
+        stamped = bound.get_internal()
+        if stamped is not None and expiry.expired(stamped):
+            bound.clear()

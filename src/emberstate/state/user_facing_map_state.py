@@ -1,21 +1,29 @@
 """`UserFacingMapState`: what a user holds of a map state; an absent map looks empty, never None.
 
-Changing values while iterating is fine, adding or removing user keys raises, as with a dict. What iteration hands out are
-copies where values can change; `m[key]` hands out the value itself, and a change to it counts.
+Changing values while iterating is fine, adding or removing user keys raises, as with a dict. What iteration
+hands out are copies where values can change; `m[key]` hands out the value itself, and a change to it counts.
 
 Thread safety: the backend's owner thread.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping, MutableMapping, ValuesView
-from typing import Any
+from collections.abc import (
+    Callable,
+    ItemsView,
+    Iterator,
+    KeysView,
+    Mapping,
+    MutableMapping,
+    ValuesView,
+)
+from typing import Any, NoReturn
 
 from emberstate.errors import StateTypeError
 from emberstate.state.descriptors import MapStateDescriptor
 from emberstate.state.internal_states import InternalMapState
 from emberstate.state.states import MapState
-from emberstate.state.user_facing_states import in_state, scalar_type
+from emberstate.state.user_facing_states import in_state, refuse_pickling, scalar_type
 
 _MISSING = object()
 
@@ -35,8 +43,8 @@ class UserFacingMapState:
     def __init__(self, original: InternalMapState, descriptor: MapStateDescriptor[Any, Any]) -> None:
         self.original = original
         self.descriptor = descriptor
-        # A float key may be NaN: only the codec knows to refuse it.
-        self.key_scalar = None if descriptor.key_codec.type is float else scalar_type(descriptor.key_codec.type)
+        key_type = descriptor.key_codec.type
+        self.key_scalar = None if key_type is float else scalar_type(key_type)  # a float key may be NaN
         self.value_scalar = scalar_type(descriptor.codec.type)
         self.check_key = descriptor.key_codec.check_deep
         self.check_value = descriptor.codec.check
@@ -59,7 +67,7 @@ class UserFacingMapState:
                 raise in_state(error, "map", self.descriptor.name) from None
         return 0
 
-    # -- Flink's names --------------------------------------------------------------------------------------------
+    # -- Flink's names --------------------------------------------------------------------------------------
 
     def put(self, key: Any, value: Any) -> None:
         """Set the value of a user key."""
@@ -70,12 +78,16 @@ class UserFacingMapState:
     def put_all(self, pairs: Mapping[Any, Any]) -> None:
         """Set the values of all user keys in `pairs` or, if one is refused, of none."""
         if not isinstance(pairs, Mapping):
-            raise StateTypeError(f"map state {self.descriptor.name!r}: put_all takes a mapping, found {pairs!r}")
-        items = list(pairs.items())
-        for key, value in items:
+            raise StateTypeError(
+                f"map state {self.descriptor.name!r}: put_all takes a mapping, found {pairs!r}"
+            )
+        self._put_pairs(list(pairs.items()))
+
+    def _put_pairs(self, pairs: list[tuple[Any, Any]]) -> None:
+        for key, value in pairs:
             self.accept_key(key)
             self.accept_value(value)
-        for key, value in items:
+        for key, value in pairs:
             self.original.put(key, value)
 
     def contains(self, key: Any) -> bool:
@@ -101,7 +113,7 @@ class UserFacingMapState:
         items = self.original.items()
         return iter(()) if items is None else items
 
-    # -- a MutableMapping's names -----------------------------------------------------------------------------------
+    # -- a MutableMapping's names ---------------------------------------------------------------------------
 
     def get(self, key: Any, default: Any = None) -> Any:
         """Return the value of a user key, or `default`."""
@@ -133,12 +145,12 @@ class UserFacingMapState:
         return self.original.size()
 
     def __iter__(self) -> Iterator[Any]:
-        for key, _ in self.iterator():
-            yield key
+        keys = self.original.keys()
+        return iter(()) if keys is None else keys
 
     def keys(self) -> KeysView[Any]:
         """The user keys."""
-        return KeysView(self)  # type: ignore[arg-type]
+        return KeysView(self)
 
     def values(self) -> ValuesView[Any]:
         """The values; copies where they can change."""
@@ -173,9 +185,16 @@ class UserFacingMapState:
             self.put(key, default)
         return self.original.get(key)
 
-    def update(self, other: Mapping[Any, Any] | Iterable[tuple[Any, Any]] = (), /, **more: Any) -> None:
+    def update(self, other: Any = (), /, **more: Any) -> None:
         """Set the values of all user keys given, as `dict.update`, or of none if one is refused."""
-        self.put_all(dict(other, **more))
+        # Not by way of a dict, which would make one key of 1 and True before the type of either is checked.
+        if isinstance(other, Mapping):
+            pairs = list(other.items())
+        elif hasattr(other, "keys"):
+            pairs = [(key, other[key]) for key in other.keys()]  # noqa: SIM118  # it may have nothing else
+        else:
+            pairs = [(key, value) for key, value in other]
+        self._put_pairs([*pairs, *more.items()])
 
     def clear(self) -> None:
         """Remove the map of the current key."""
@@ -187,6 +206,9 @@ class UserFacingMapState:
         return dict(self.iterator()) == dict(other.items())
 
     __hash__ = None  # type: ignore[assignment]
+
+    def __reduce__(self) -> NoReturn:
+        refuse_pickling("map", self.descriptor.name)
 
     def __repr__(self) -> str:
         return f"<map state {self.descriptor.name!r}>"

@@ -1,7 +1,7 @@
-"""What a user holds of a value, list, reducing or aggregating state: the checks and rules that no backend repeats.
+"""What a user holds of a value, list, reducing or aggregating state: what no backend needs to repeat.
 
-Types are checked here, before anything is changed: one test of the class of what comes in (the contents of a composite are
-checked when it is encoded). Absent lists look empty, absent values look like their default.
+Types are checked here, before anything is changed: one test of the class of what comes in (the contents of a
+composite are checked when it is encoded). Absent lists look empty, absent values look like their default.
 
 Thread safety: the backend's owner thread.
 """
@@ -9,9 +9,9 @@ Thread safety: the backend's owner thread.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, NoReturn
 
-from emberstate.errors import StateTypeError
+from emberstate.errors import KeyContextError, StateTypeError
 from emberstate.state.descriptors import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
@@ -37,6 +37,14 @@ def scalar_type(declared: Any) -> Any:
 def in_state(error: StateTypeError, kind: str, name: str) -> StateTypeError:
     """The error with the state it happened in."""
     return StateTypeError(f"{kind} state {name!r}: {error}")
+
+
+def refuse_pickling(kind: str, name: str) -> NoReturn:
+    """Say why a handle cannot leave its process."""
+    raise KeyContextError(
+        f"{kind} state {name!r} cannot be pickled or copied: a handle belongs to the backend of one process. "
+        f"Was it caught in a closure that Spark sends elsewhere? Ask for the state where it is used."
+    )
 
 
 class UserFacingValueState:
@@ -82,6 +90,9 @@ class UserFacingValueState:
         """Remove the value of the current key."""
         self.original.clear()
 
+    def __reduce__(self) -> NoReturn:
+        refuse_pickling("value", self.descriptor.name)
+
     def __repr__(self) -> str:
         return f"<value state {self.descriptor.name!r}>"
 
@@ -107,8 +118,8 @@ class UserFacingListState:
         if type(element) is not self.scalar:
             if element is None:
                 raise StateTypeError(
-                    f"list state {self.descriptor.name!r} holds no None: leave the element out, or declare a type "
-                    f"with a value that stands for it"
+                    f"list state {self.descriptor.name!r} holds no None: leave the element out, or declare a "
+                    f"type with a value that stands for it"
                 )
             try:
                 self.check(element)
@@ -144,7 +155,7 @@ class UserFacingListState:
             self.original.clear()
 
     def _accept_all(self, elements: Iterable[Any]) -> list[Any]:
-        if elements is None or isinstance(elements, (str, bytes)):
+        if isinstance(elements, (str, bytes)) or not isinstance(elements, Iterable):
             raise StateTypeError(
                 f"list state {self.descriptor.name!r} takes an iterable of elements here, found {elements!r}"
             )
@@ -163,6 +174,9 @@ class UserFacingListState:
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.get())
+
+    def __reduce__(self) -> NoReturn:
+        refuse_pickling("list", self.descriptor.name)
 
     def __repr__(self) -> str:
         return f"<list state {self.descriptor.name!r}>"
@@ -204,6 +218,9 @@ class UserFacingReducingState:
         """Remove the value of the current key."""
         self.original.clear()
 
+    def __reduce__(self) -> NoReturn:
+        refuse_pickling("reducing", self.descriptor.name)
+
     def __repr__(self) -> str:
         return f"<reducing state {self.descriptor.name!r}>"
 
@@ -234,6 +251,9 @@ class UserFacingAggregatingState:
     def clear(self) -> None:
         """Remove the accumulator of the current key."""
         self.original.clear()
+
+    def __reduce__(self) -> NoReturn:
+        refuse_pickling("aggregating", self.descriptor.name)
 
     def __repr__(self) -> str:
         return f"<aggregating state {self.descriptor.name!r}>"
