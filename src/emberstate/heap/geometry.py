@@ -1,7 +1,7 @@
 """The numbers that shape tables; `geometry.pxd` has the same as C constants, and a test compares the two.
 
-Measured on a table growing to 5M entries: pages of 1,024 buckets take 2 µs to make and free, which no
-operation notices; smaller ones make the directory the larger part, larger ones show in the longest put.
+A page should be small enough that making or freeing one goes unnoticed in a single operation, and large enough that
+the directory of pages stays small; `benchmarks/growth_pause.py` shows the longest operation.
 """
 
 from __future__ import annotations
