@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import gc
+import os
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measure import Target, print_table, save
+from benchmarks.measure import Target, print_table, save, timed
 from emberstate.heap.copy_on_write_state_map import CopyOnWriteStateMap
 from emberstate.heap.heap_keyed_state_backend import HeapKeyedStateBackend
 from emberstate.heap.heap_map_state import HeapMapState
@@ -86,85 +90,83 @@ SMALL_SIZES = (1, 3, 8, 12, 16, 32)
 
 def _small_maps(limit: int) -> list[float]:
     """ns per touch of one user key under a snapshot, for several sizes of map, with tuples up to `limit` pairs."""
-    result = []
-    for size in SMALL_SIZES:
-        context = KeyContext(KeySchema.from_python(int), 1, KeyGroupRange(0, 0))
-        registry = SnapshotRegistry()
-        table = CopyOnWriteStateTable("maps", MapKind(IMMUTABLE, limit), context, registry)
-        state = HeapMapState(table, "")
-        user_keys = [f"user-{number}" for number in range(size)]
-        for key in range(KEYS):
-            context.set_current_key_and_group(key, 0)
-            for user_key in user_keys:
-                state.put(user_key, 0)
-        times = []
-        for number in range(5):
-            gc.collect()
-            with registry.snapshot() as snapshot:
-                start = time.perf_counter()
-                for key in range(KEYS):
-                    context.set_current_key_and_group(key, 0)
-                    state.put(user_keys[key % size], number)
-                table.changes(snapshot)
-                times.append((time.perf_counter() - start) / KEYS * 1e9)
-        result.append(statistics.median(times))
-    return result
+    return [_touch_one_of(size, limit) for size in SMALL_SIZES]
+
+
+def _touch_one_of(size: int, limit: int) -> float:
+    context = KeyContext(KeySchema.from_python(int), 1, KeyGroupRange(0, 0))
+    registry = SnapshotRegistry()
+    table = CopyOnWriteStateTable("maps", MapKind(IMMUTABLE, limit), context, registry)
+    state = HeapMapState(table, "")
+    user_keys = [f"user-{number}" for number in range(size)]
+    for key in range(KEYS):
+        context.set_current_key_and_group(key, 0)
+        for user_key in user_keys:
+            state.put(user_key, 0)
+
+    def cycle(number: int) -> None:
+        with registry.snapshot() as snapshot:
+            for key in range(KEYS):
+                context.set_current_key_and_group(key, 0)
+                state.put(user_keys[key % size], number)
+            table.changes(snapshot)
+
+    return statistics.median(timed(partial(cycle, number)) for number in range(5)) / KEYS * 1e9
+
+
+def _states() -> Any:
+    map = CopyOnWriteStateMap(IMMUTABLE)
+    for key in KEPT:
+        map.put(key, "", 1)
+    return map
+
+
+def _maps_of_three() -> Any:
+    context = KeyContext(KeySchema.from_python(int), 1, KeyGroupRange(0, 0))
+    table = CopyOnWriteStateTable("maps", MapKind(IMMUTABLE), context, SnapshotRegistry())
+    state = HeapMapState(table, "")
+    for key in KEPT:
+        context.set_current_key_and_group(key, 0)
+        state.put("a", 1)
+        state.put("b", 2)
+        state.put("c", 3)
+    return table
+
+
+KEPT: list[int] = []
+MAKERS: dict[str, Callable[[], Any]] = {
+    "value entry: CopyOnWriteStateMap": _states,
+    "value entry: dict[key]": lambda: dict.fromkeys(KEPT, 1),
+    "value entry: dict[(key, ns)]": lambda: {(key, ""): 1 for key in KEPT},
+    "map of 3 user keys: map state": _maps_of_three,
+    "map of 3 user keys: dict of dicts": lambda: {key: {"a": 1, "b": 2, "c": 3} for key in KEPT},
+}
 
 
 def _memory() -> dict[str, float]:
-    """Bytes per entry by resident size, keys and values being shared or small."""
-    keys = list(range(MAPS))
-
-    def states() -> Any:
-        map = CopyOnWriteStateMap(IMMUTABLE)
-        for key in keys:
-            map.put(key, "", 1)
-        return map
-
-    def maps_of_three() -> Any:
-        context = KeyContext(KeySchema.from_python(int), 1, KeyGroupRange(0, 0))
-        table = CopyOnWriteStateTable("maps", MapKind(IMMUTABLE), context, SnapshotRegistry())
-        state = HeapMapState(table, "")
-        for key in keys:
-            context.set_current_key_and_group(key, 0)
-            state.put("a", 1)
-            state.put("b", 2)
-            state.put("c", 3)
-        return table
-
-    return {
-        "value entry: CopyOnWriteStateMap": _resident(states) / MAPS,
-        "value entry: dict[key]": _resident(lambda: dict.fromkeys(keys, 1)) / MAPS,
-        "value entry: dict[(key, ns)]": _resident(lambda: {(key, ""): 1 for key in keys}) / MAPS,
-        "map of 3 user keys: map state": _resident(maps_of_three) / MAPS,
-        "map of 3 user keys: dict of dicts": _resident(lambda: {key: {"a": 1, "b": 2, "c": 3} for key in keys}) / MAPS,
-    }
+    """Bytes per entry by resident size, keys and values not counted; each in a process of its own."""
+    result = {}
+    for name in MAKERS:
+        command = [sys.executable, "-m", "benchmarks.collections_in_state", name]
+        answer = subprocess.run(command, capture_output=True, text=True, check=True)
+        result[name] = int(answer.stdout) / MAPS
+    return result
 
 
-def _resident(make: Callable[[], Any]) -> float:
-    """How much the process grows while `make`'s result is held; in a child process, for memory is not given back."""
-    import multiprocessing
-
-    receiving, sending = multiprocessing.Pipe(duplex=False)
-
-    def child() -> None:
-        gc.collect()
-        before = _resident_now()
-        held = make()
-        sending.send(_resident_now() - before)
-        del held
-
-    process = multiprocessing.get_context("fork").Process(target=child)
-    process.start()
-    grown: int = receiving.recv()
-    process.join()
-    return float(grown)
+def _print_growth(name: str) -> None:
+    """Print by how much this process grows while a maker's result is held."""
+    KEPT.extend(range(MAPS))
+    gc.collect()
+    before = _resident_now()
+    held = MAKERS[name]()
+    print(_resident_now() - before)
+    del held
 
 
 def _resident_now() -> int:
     pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * 4096
+    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 if __name__ == "__main__":
-    main()
+    _print_growth(sys.argv[1]) if len(sys.argv) > 1 else main()
