@@ -85,7 +85,7 @@ def _cycles(states: CopyOnWriteStateMap, size: int) -> float:
             put = states.put
             with states.snapshot() as before:
                 for key in keys:
-                    put(key, NAMESPACE, -number)
+                    put(key, NAMESPACE, -number - 1)
                 assert len(states.changes(before.point)) == len(keys)
 
         times.append(timed(cycle) / len(keys) * 1e9)
