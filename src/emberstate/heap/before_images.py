@@ -33,7 +33,7 @@ LOG_REPEATS_KEPT = 4096  # below this length a log with repeats is left as it is
 
 
 class BeforeImages:
-    """Old heads of one table's buckets: bucket → head, in shards of 8,192 buckets."""
+    """Old heads of one table's buckets: bucket → head, in shards of 65,536 buckets."""
 
     __slots__ = ("shards", "table")
 
@@ -95,7 +95,7 @@ class MapImage:
     sides: list[BeforeImages]
     log: list[Any]  # entry, state before; entry, state before; …
     distinct: int  # how long the log was without repeats, when that was last seen to
-    repeats: bool  # the log may name an entry twice: the first counts
+    repeats: bool  # the log may name a pair twice (the first counts), or an entry that is no longer live
     older: MapImage | None
 
     def __init__(

@@ -231,13 +231,15 @@ class CopyOnWriteStateMap(CopyOnWriteBuckets):
             position: cython.Py_ssize_t
             for position in range(0, len(log), 2):
                 entry: StateMapEntry = log[position]
+                # One image, nothing removed nor sealed since: what was logged are the live entries, each once.
+                live: StateMapEntry | None = entry
                 if seen is not None:
                     pair = (entry.key, entry.namespace)
                     if pair in seen:
                         continue
                     seen.add(pair)
+                    live = self.find(entry.hash, entry.key, entry.namespace)
                 old = log[position + 1]
-                live: StateMapEntry | None = self.find(entry.hash, entry.key, entry.namespace)
                 new = ABSENT if live is None else live.state
                 if new is old and not kind.nested:
                     continue

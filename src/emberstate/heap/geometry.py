@@ -11,7 +11,7 @@ PAGE_BUCKETS = 1024
 PAGE_MASK = 1023
 
 #: Buckets per dict of before-images: bounds the stall when such a dict grows.
-SHARD_SHIFT = 13
+SHARD_SHIFT = 16
 
 #: While growing, an operation moves whole buckets until this many entries have moved …
 MOVED_PER_STEP = 4
