@@ -2,7 +2,7 @@
 # memory that an entry's header is in, which is another one than its fields are in: one cache miss more per entry.
 from cpython.object cimport PyObject
 
-from emberstate.heap.geometry cimport PAGE_MASK, PAGE_SHIFT
+from emberstate.heap.geometry cimport ABSENT_PAIR, OVERWRITTEN, PAGE_MASK, PAGE_SHIFT, SHARED_ENTRY
 from emberstate.heap.page_table cimport PageTable
 from emberstate.heap.state_map_entry cimport StateMapEntry
 
@@ -45,6 +45,18 @@ cdef inline StateMapEntry entry_in(
 cdef inline object state_in(PageTable table, Py_ssize_t bucket, unsigned int hash, object key, object namespace):
     cdef PyObject* entry = borrowed_entry(table, bucket, hash, key, namespace)
     return None if entry == NULL else (<StateMapEntry>entry).state
+
+cdef inline int overwrite_in(
+    PageTable table, Py_ssize_t bucket, unsigned int hash, object key, object namespace, object state,
+    unsigned int version, unsigned int required
+) except -1:
+    cdef PyObject* entry = borrowed_entry(table, bucket, hash, key, namespace)
+    if entry == NULL:
+        return ABSENT_PAIR
+    if (<StateMapEntry>entry).state_version != version or (<StateMapEntry>entry).entry_version < required:
+        return SHARED_ENTRY
+    (<StateMapEntry>entry).state = state
+    return OVERWRITTEN
 
 cdef inline int prefetch(PageTable table, Py_ssize_t bucket) except -1:
     cdef PyObject* page = PyList_GET_ITEM(<PyObject*>table.pages, bucket >> PAGE_SHIFT)

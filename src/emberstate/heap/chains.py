@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any
 
-from emberstate.heap.geometry import PAGE_MASK, PAGE_SHIFT
+from emberstate.heap.geometry import ABSENT_PAIR, OVERWRITTEN, PAGE_MASK, PAGE_SHIFT, SHARED_ENTRY
 from emberstate.heap.page_table import PageTable
 from emberstate.heap.state_map_entry import StateMapEntry
 
@@ -37,6 +37,29 @@ def state_in(table: PageTable, bucket: int, hash: int, key: Hashable, namespace:
     """The state of a pair in a bucket's chain, or None."""
     entry = entry_in(table, bucket, hash, key, namespace)
     return None if entry is None else entry.state
+
+
+def overwrite_in(
+    table: PageTable,
+    bucket: int,
+    hash: int,
+    key: Hashable,
+    namespace: Hashable,
+    state: Any,
+    version: int,
+    required: int,
+) -> int:
+    """Set the state of a pair whose entry was changed in this epoch already, so that there is nothing to note or save.
+
+    Returns OVERWRITTEN; ABSENT_PAIR if there is no entry; SHARED_ENTRY, having done nothing, if it is not as easy.
+    """
+    entry = entry_in(table, bucket, hash, key, namespace)
+    if entry is None:
+        return ABSENT_PAIR
+    if entry.state_version != version or entry.entry_version < required:
+        return SHARED_ENTRY
+    entry.state = state
+    return OVERWRITTEN
 
 
 def prefetch(table: PageTable, bucket: int) -> int:

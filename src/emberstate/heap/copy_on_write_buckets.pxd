@@ -1,5 +1,5 @@
 from emberstate.heap.before_images cimport BeforeImages, MapImage
-from emberstate.heap.chains cimport entry_in, prefetch, state_in
+from emberstate.heap.chains cimport entry_in, overwrite_in, prefetch, state_in
 from emberstate.heap.geometry cimport (
     LOOKED_AT_PER_STEP, MOVED_PER_STEP, PAGE_MASK, PAGE_SHIFT, PREFETCH_DISTANCE,
 )
@@ -39,6 +39,7 @@ cdef class CopyOnWriteBuckets(StateMap):
     cdef unsigned int hash_of(self, object key, object namespace) except? 0
     cdef StateMapEntry find(self, unsigned int hash, object key, object namespace)
     cdef object find_state(self, unsigned int hash, object key, object namespace)
+    cdef int overwrite(self, unsigned int hash, object key, object namespace, object state) except -1
     cdef object lend(self, StateMapEntry entry)
     cdef int write(self, StateMapEntry entry, object state) except -1
     cdef int insert(self, unsigned int hash, object key, object namespace, object state) except -1

@@ -40,7 +40,7 @@ from emberstate.heap.value_kind import ValueKind
 from emberstate.state.changes import ABSENT
 
 if not cython.compiled:  # compiled, these are C constants and functions
-    from emberstate.heap.chains import entry_in, prefetch, state_in
+    from emberstate.heap.chains import entry_in, overwrite_in, prefetch, state_in
     from emberstate.heap.geometry import (
         LOOKED_AT_PER_STEP,
         MOVED_PER_STEP,
@@ -249,6 +249,16 @@ class CopyOnWriteBuckets(StateMap):
             table = cython.cast(PageTable, self.rehash)
             bucket = hash & (table.capacity - 1)
         return state_in(table, bucket, hash, key, namespace)
+
+    def overwrite(self, hash: cython.uint, key: Hashable, namespace: Hashable, state: Any) -> int:
+        """The short way to set a state, where there is one: see `chains.overwrite_in`."""
+        table: PageTable = self.primary
+        registry: SnapshotRegistry = self.registry
+        bucket: cython.Py_ssize_t = hash & (table.capacity - 1)
+        if bucket < self.rehash_index:
+            table = cython.cast(PageTable, self.rehash)
+            bucket = hash & (table.capacity - 1)
+        return overwrite_in(table, bucket, hash, key, namespace, state, registry.version, registry.required)
 
     def lend(self, entry: StateMapEntry) -> Any:
         """Hand out a mutable state: a copy if a snapshot shares it, and noted as changed either way."""

@@ -1,5 +1,6 @@
 from emberstate.heap.before_images cimport MapImage
 from emberstate.heap.copy_on_write_buckets cimport CopyOnWriteBuckets, head_of
+from emberstate.heap.geometry cimport ABSENT_PAIR, SHARED_ENTRY
 from emberstate.heap.page_table cimport PageTable
 from emberstate.heap.snapshots cimport Snapshot
 from emberstate.heap.state_map_entry cimport StateMapEntry

@@ -24,8 +24,9 @@ from emberstate.heap.state_map_entry import StateMapEntry
 from emberstate.heap.value_kind import ValueKind
 from emberstate.state.changes import ABSENT, EntryChange
 
-if not cython.compiled:  # compiled, it is a C function
+if not cython.compiled:  # compiled, these are C constants and functions
     from emberstate.heap.copy_on_write_buckets import head_of
+    from emberstate.heap.geometry import ABSENT_PAIR, SHARED_ENTRY
 
 
 class CopyOnWriteStateMap(CopyOnWriteBuckets):
@@ -77,11 +78,11 @@ class CopyOnWriteStateMap(CopyOnWriteBuckets):
         if self.chores:
             self.do_chores()
         hash: cython.uint = self.hash_of(key, namespace)
-        entry = self.find(hash, key, namespace)
-        if entry is None:
+        outcome: cython.int = self.overwrite(hash, key, namespace, state)
+        if outcome == ABSENT_PAIR:
             self.insert(hash, key, namespace, state)
-        else:
-            self.write(entry, state)
+        elif outcome == SHARED_ENTRY:
+            self.write(cython.cast(StateMapEntry, self.find(hash, key, namespace)), state)
 
     def put_and_get_old(self, key: Hashable, namespace: Hashable, state: Any) -> Any:
         """Set the state and return the one before, or None."""

@@ -20,3 +20,8 @@ LOOKED_AT_PER_STEP = 64
 
 #: How many buckets beyond `rehash_index` entries are brought into the cache, for later operations to move.
 PREFETCH_DISTANCE = 16
+
+# What `chains.overwrite_in` says.
+ABSENT_PAIR = 0
+OVERWRITTEN = 1
+SHARED_ENTRY = 2

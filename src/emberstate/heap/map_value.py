@@ -30,7 +30,7 @@ from emberstate.heap.value_kind import ValueKind
 from emberstate.state.changes import ABSENT, Op
 
 #: Pairs up to which a map is a tuple.
-SMALL_LIMIT = 8
+SMALL_LIMIT = 16
 
 #: The one namespace of a large map's own state map.
 PLAIN = ""
