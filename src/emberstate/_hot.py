@@ -38,6 +38,9 @@ HOT_MODULES = (
     "emberstate.heap.state_table",
     "emberstate.heap.heap_states",
     "emberstate.heap.heap_map_state",
+    "emberstate.heap.row_columns",
+    "emberstate.heap.bulk_load",
+    "emberstate.heap.bulk_load_composites",
 )
 
 SWITCH = "EMBERSTATE_INTERPRETED"

@@ -1,0 +1,42 @@
+"""What a state file may hold at most: known before anything of it is decoded.
+
+A reader trusts no number of a file. Whatever a file declares is compared with these limits before memory is
+allocated for it, so that a damaged or hostile file costs little and ends in `CorruptionError`. The writer
+keeps far below them; a value that no reader would take is refused when it is written.
+
+Thread safety: immutable.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Final
+
+#: Rows after which a base begins another record batch: bounds what writing and reading hold at once.
+BASE_BATCH_ROWS: Final = 64 * 1024
+
+#: Rows after which a delta, which is one record batch otherwise, is split.
+DELTA_BATCH_ROWS: Final = 4 * 1024 * 1024
+
+#: Encoded bytes after which any batch is split; one row may exceed it.
+BATCH_BYTES: Final = 64 * 1024 * 1024
+
+#: The longest encoding of one key, namespace, user key or value.
+MAX_CELL_BYTES: Final = 512 * 1024 * 1024
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FileLimits:
+    """The largest of everything that a reader accepts."""
+
+    #: Footer with metadata and index: room for some 200,000 record batches.
+    footer_bytes: int = 16 * 1024 * 1024
+    #: Decompressed bytes of one record batch.
+    batch_bytes: int = 1024 * 1024 * 1024
+    #: Rows of one record batch.
+    batch_rows: int = 16 * 1024 * 1024
+    #: States and timer queues.
+    states: int = 10_000
+
+
+DEFAULT_LIMITS: Final = FileLimits()

@@ -1,0 +1,156 @@
+# cython: boundscheck=False, wraparound=False, initializedcheck=False
+"""The columns of a record batch of a state file, as memory: what the bulk loader reads rows from.
+
+Cells are those of Arrow's binary columns: bytes, offsets of 32 bits, a bitmap of what is not null. Scalars
+are decoded here (compiled), straight from the column's bytes, if they have one of the forms that an encoder
+writes; anything else is the codec's to decode or to refuse.
+
+Invariants: the buffers fit one another, which Arrow's full validation has established; they do not change.
+
+Thread safety: read only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import cython
+
+if not cython.compiled:  # compiled, these are C constants and functions of the .pxd file
+    REPLACED = 1
+    CLEARED = 2
+    PUT = 3
+    REMOVED = 4
+    APPENDED = 5
+
+    def point(cells: Cells) -> int:
+        """Do nothing: interpreted, there are no pointers."""
+        return 0
+
+    def is_null(cells: Cells, row: int) -> bool:
+        """Whether there is no cell."""
+        return cells.nulls and not (cells.valid[row >> 3] >> (row & 7)) & 1
+
+    def raw_at(cells: Cells, row: int) -> bytes:
+        """A cell."""
+        return bytes(cells.data[cells.offsets[row] : cells.offsets[row + 1]])
+
+    def order_of(cells: Cells, row: int, other: int) -> int:
+        """Below, equal to or above 0, as a cell's bytes are to those of another."""
+        one, two = raw_at(cells, row), raw_at(cells, other)
+        return (one > two) - (one < two)
+
+    def value_at(decoder: Decoder, cells: Cells, row: int) -> Any:
+        """The value of a cell that is not null; interpreted, the codec is the faster decoder."""
+        return decoder.decode(raw_at(cells, row))
+
+    def has_stamp(columns: RowColumns, row: int) -> bool:
+        """Whether the row has a stamp."""
+        return not columns.stamp_nulls or (columns.stamp_valid[row >> 3] >> (row & 7)) & 1 == 1
+
+
+#: The kinds of scalar that compiled code decodes by itself.
+SCALARS = {"int": 1, "str": 2, "float": 3, "bytes": 4}
+
+# A column without bytes still needs one to point to.
+_NOTHING = memoryview(b"\0")
+
+
+class BadRow(Exception):
+    """A row that no writer writes; the message says what is wrong with it."""
+
+
+class Cells:
+    """A binary column: the bytes of all cells, and where each begins."""
+
+    __slots__ = ("data", "nulls", "offsets", "valid")
+
+    data: memoryview
+    offsets: memoryview
+    valid: memoryview
+    nulls: bool
+
+    def __init__(self, data: memoryview | None, offsets: memoryview, valid: memoryview | None) -> None:
+        """Buffers as Arrow has them: uint8, int32, and a bitmap or None if no cell is null."""
+        self.data = _NOTHING if data is None or len(data) == 0 else data
+        self.offsets = offsets
+        self.nulls = valid is not None
+        self.valid = _NOTHING if valid is None else valid
+        point(self)
+
+
+class Decoder:
+    """How the cells of a column are read."""
+
+    __slots__ = ("decode", "kind")
+
+    decode: Callable[[bytes], Any]
+    kind: int
+
+    def __init__(self, decode: Callable[[bytes], Any], scalar: str | None) -> None:
+        """`scalar`: one of `SCALARS` if that is all that `decode` decodes, else None."""
+        self.decode = decode
+        self.kind = 0 if scalar is None else SCALARS.get(scalar, 0)
+
+
+class RowColumns:
+    """The columns of a record batch."""
+
+    __slots__ = (
+        "key_groups", "keys", "namespaces", "ops", "stamp_nulls", "stamp_valid", "stamps", "states",
+        "user_keys", "values",
+    )  # fmt: skip
+
+    key_groups: memoryview
+    states: memoryview
+    keys: Cells
+    namespaces: Cells
+    ops: memoryview
+    user_keys: Cells
+    values: Cells
+    stamps: memoryview
+    stamp_nulls: bool
+    stamp_valid: memoryview
+
+    def __init__(
+        self,
+        key_groups: memoryview,
+        states: memoryview,
+        keys: Cells,
+        namespaces: Cells,
+        ops: memoryview,
+        user_keys: Cells,
+        values: Cells,
+        stamps: memoryview,
+        stamp_valid: memoryview | None,
+    ) -> None:
+        self.key_groups = key_groups
+        self.states = states
+        self.keys = keys
+        self.namespaces = namespaces
+        self.ops = ops
+        self.user_keys = user_keys
+        self.values = values
+        self.stamps = stamps
+        self.stamp_nulls = stamp_valid is not None
+        self.stamp_valid = _NOTHING if stamp_valid is None else stamp_valid
+
+    def runs(self) -> list[tuple[int, int, int, int]]:
+        """(start, stop, key group, state) of the rows of each state in each key group; BadRow unless
+        ascending."""
+        found: list[tuple[int, int, int, int]] = []
+        count: cython.Py_ssize_t = len(self.ops)
+        start: cython.Py_ssize_t = 0
+        row: cython.Py_ssize_t
+        for row in range(1, count + 1):
+            if row < count:
+                if self.key_groups[row] == self.key_groups[start] and self.states[row] == self.states[start]:
+                    continue
+                if self.key_groups[row] < self.key_groups[start] or (
+                    self.key_groups[row] == self.key_groups[start] and self.states[row] < self.states[start]
+                ):
+                    raise BadRow(f"row {row}: key group and state do not ascend")
+            found.append((start, row, self.key_groups[start], self.states[start]))
+            start = row
+        return found
