@@ -7,7 +7,7 @@ import sys
 
 from emberstate import _hot
 
-BENCHMARKS = ("state_map_operations", "snapshot_cost", "growth_pause", "collections_in_state")
+BENCHMARKS = ("state_map_operations", "snapshot_cost", "growth_pause", "collections_in_state", "state_files")
 
 
 def main() -> None:
