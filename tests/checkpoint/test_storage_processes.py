@@ -64,7 +64,7 @@ except StorageError as error:
     assert "Free space" in str(error) and "untouched" in str(error) and "chk/2" in str(error), error
 else:
     raise SystemExit("the disk was not full")
-assert storage.list() == ["chk/1"] and os.listdir(mount + "/root/.tmp") == []
+assert storage.list() == ["chk/1"] and os.listdir(os.path.join(mount, "root", ".tmp")) == []
 assert storage.read("chk/1") == b"1" * 1000
 storage.write_new("chk/2", b"2" * 1000)
 subprocess.run(["mount", "-o", "remount,ro", mount], check=True)
