@@ -73,7 +73,7 @@ def test_functions_and_times_to_live_are_checked() -> None:
         with pytest.raises(StateDeclarationError, match="TtlConfig"):
             ListStateDescriptor("l", int, ttl=ttl)  # type: ignore[arg-type]
     for duration in (timedelta(0), timedelta(-1), 5, None):
-        with pytest.raises(StateDeclarationError, match="positive timedelta"):
+        with pytest.raises(StateDeclarationError, match="a time to live must be"):
             TtlConfig(duration)  # type: ignore[arg-type]
 
 

@@ -17,6 +17,7 @@ import enum
 from datetime import timedelta
 
 from emberstate.errors import KeyContextError, StateDeclarationError
+from emberstate.state.durations import Duration, as_duration
 
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -47,16 +48,22 @@ class TtlConfig:
     """How long a state's content lives."""
 
     duration: timedelta
-    update: TtlUpdate = TtlUpdate.ON_CREATE_AND_WRITE
-    visibility: TtlVisibility = TtlVisibility.NEVER_RETURN_EXPIRED
-    time: TtlTime = TtlTime.PROCESSING
+    update: TtlUpdate
+    visibility: TtlVisibility
+    time: TtlTime
 
-    def __post_init__(self) -> None:
-        if not isinstance(self.duration, timedelta) or self.duration <= timedelta(0):
-            raise StateDeclarationError(
-                f"a time to live must be a positive timedelta, found {self.duration!r}: "
-                f"write timedelta(hours=1)"
-            )
+    def __init__(
+        self,
+        duration: Duration,
+        update: TtlUpdate = TtlUpdate.ON_CREATE_AND_WRITE,
+        visibility: TtlVisibility = TtlVisibility.NEVER_RETURN_EXPIRED,
+        time: TtlTime = TtlTime.PROCESSING,
+    ) -> None:
+        lifetime = as_duration(duration, "a time to live")
+        if lifetime <= timedelta(0):
+            raise StateDeclarationError(f"a time to live must be positive, found {duration!r}")
+        for name, value in (("duration", lifetime), ("update", update), ("visibility", visibility), ("time", time)):
+            object.__setattr__(self, name, value)  # the class is frozen
 
     @property
     def micros(self) -> int:
