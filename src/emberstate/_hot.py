@@ -38,9 +38,18 @@ HOT_MODULES = (
     "emberstate.heap.state_table",
     "emberstate.heap.heap_states",
     "emberstate.heap.heap_map_state",
+    "emberstate.heap.timer_index",
     "emberstate.heap.row_columns",
     "emberstate.heap.bulk_load",
     "emberstate.heap.bulk_load_composites",
+    "emberstate.rocksdb.pair_access",
+    "emberstate.rocksdb.current_entry",
+    "emberstate.rocksdb.rocksdb_states",
+    "emberstate.rocksdb.rocksdb_map_state",
+    "emberstate.runtime.row_batches",
+    "emberstate.runtime.domain_timers",
+    "emberstate.runtime.context",
+    "emberstate.runtime.element_loop",
 )
 
 SWITCH = "EMBERSTATE_INTERPRETED"

@@ -39,6 +39,34 @@ class KeyContextError(EmberstateError, RuntimeError):
     """
 
 
+class LifecycleError(EmberstateError, RuntimeError):
+    """An operator was asked for something before it was opened, outside a transaction, or after close.
+
+    Operator action: none at run time; whoever drives the operator must open, begin and end in that order.
+    """
+
+
+class UserFunctionError(EmberstateError, RuntimeError):
+    """The user's function raised; the message has operator, key and row, `__cause__` is its own exception.
+
+    Operator action: fix the function or the input; the transaction was not committed and can be run again.
+    """
+
+
+class RowTypeError(EmberstateError, TypeError):
+    """A row that comes in or goes out does not fit the schema that was declared for it.
+
+    Operator action: convert the value in the function, or change the schema; the message names the column.
+    """
+
+
+class WatermarkError(EmberstateError, ValueError):
+    """A watermark would go back: timers that it lies behind have fired already.
+
+    Operator action: none at run time; check what computes the watermark.
+    """
+
+
 class ReadOnlyStateError(EmberstateError, TypeError):
     """A mutator was called on read-only state.
 
@@ -71,6 +99,14 @@ class StorageError(EmberstateError, OSError):
     """A read, write, listing or deletion in checkpoint storage failed.
 
     Operator action: see the path and the system's own message; the last committed checkpoint is untouched.
+    """
+
+
+class LocalStateError(EmberstateError, OSError):
+    """The local files of a RocksDB backend could not be written or read: a full or broken disk.
+
+    Operator action: make room, or name another local directory; a restart restores from the last checkpoint,
+    which is untouched.
     """
 
 

@@ -16,6 +16,8 @@ from tests.state.conformance_backend import (
     NamespaceConformance,
     PointInTimeConformance,
 )
+from tests.state.conformance_clean_up import CleanUpConformance
+from tests.state.conformance_owner import OwnerConformance
 from tests.state.conformance_states import (
     FoldingStateConformance,
     ListStateConformance,
@@ -57,6 +59,10 @@ class TestKeys(KeyConformance):
     """The current key."""
 
 
+class TestOwner(OwnerConformance):
+    """The owner thread."""
+
+
 class TestNamespaces(NamespaceConformance):
     """Namespaces."""
 
@@ -75,6 +81,10 @@ class TestPointsInTime(PointInTimeConformance):
 
 class TestTtl(TtlConformance):
     """Time to live."""
+
+
+class TestCleanUp(CleanUpConformance):
+    """Cleaning up what has expired."""
 
 
 class TestTimers(TimerConformance):

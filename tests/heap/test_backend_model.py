@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from emberstate.heap import ttl_sweep
 from emberstate.heap.heap_keyed_state_backend import HeapKeyedStateBackend
 from emberstate.heap.heap_snapshot import HeapSnapshot
 from emberstate.heap.state_table import CopyOnWriteStateTable, NestedMapsStateTable, StateTable
@@ -67,6 +69,9 @@ Place = tuple[str, str]
 #: state, key, namespace, and what leads to the value within the entry
 Path = tuple[Any, ...]
 
+#: Elements of a list that a clean-up looks at in one step, here.
+FEW = 3
+
 ALL_PLACES: list[Place] = [(key, namespace) for key in "abcde" for namespace in ("", "w")]
 
 places = st.runner().flatmap(lambda machine: st.sampled_from(machine.used_places))
@@ -105,6 +110,41 @@ def plain(content: Any) -> Any:
     return content
 
 
+@pytest.fixture(scope="module", autouse=True)
+def short_steps() -> Iterator[None]:
+    """Let what is long and large for a clean-up begin early."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ttl_sweep, "ELEMENTS", FEW)
+        patch.setattr(ttl_sweep, "BUCKETS", 2)
+        yield
+
+
+def parts_of(content: Any) -> dict[Any, Any]:
+    """The (value, stamp) pairs of expiring content, by user key or position."""
+    if isinstance(content, list):
+        return dict(enumerate(content))
+    return content if isinstance(content, dict) else {None: content}
+
+
+def missing(old: Any, new: Any) -> list[Any]:
+    """The (value, stamp) pairs that were in `old` and are not in `new`, which must have nothing else."""
+    if not isinstance(old, list):
+        after = {} if new is None else parts_of(new)
+        before = parts_of(old)
+        assert after == {key: before[key] for key in after}
+        return [pair for key, pair in before.items() if key not in after]
+    left = iter([] if new is None else new)
+    following = next(left, None)
+    gone = []
+    for pair in old:
+        if pair == following:
+            following = next(left, None)
+        else:
+            gone.append(pair)
+    assert following is None, "elements that were not there, or in another order"
+    return gone
+
+
 class BackendMachine(RuleBasedStateMachine):
     """A backend and its model, driven alike."""
 
@@ -113,7 +153,7 @@ class BackendMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.backend = HeapKeyedStateBackend(KeySchema.from_python(str), max_parallelism=4, table_type=self.table_type)
+        self.backend = self.make_backend()
         self.now = 0
         self.backend.ttl_clock.processing_time = 0
         self.content = Content({name: {} for name in DESCRIPTORS}, {})
@@ -121,6 +161,10 @@ class BackendMachine(RuleBasedStateMachine):
         self.attached: dict[Path, Any] = {}
         self.kept: list[tuple[Path, Any]] = []  # everything that the caller ever held
         self.queue = self.backend.get_timer_queue("timers")
+
+    def make_backend(self) -> Any:
+        """A backend with four key groups."""
+        return HeapKeyedStateBackend(KeySchema.from_python(str), max_parallelism=4, table_type=self.table_type)
 
     # -- helpers ---------------------------------------------------------------------------------------------
 
@@ -530,6 +574,43 @@ class BackendMachine(RuleBasedStateMachine):
         if not pairs:
             model.pop(place, None)
 
+    @rule(budget=st.integers(1, 40))
+    def clean_up(self, budget: int) -> None:
+        """Clean up a little: nothing but what has expired may go, and what goes is counted."""
+        self.follow_clean_up(self.backend.clean_up(budget))
+
+    @rule()
+    def clean_up_everything(self) -> None:
+        """Clean up all: what stays of the expired is the smaller part of a long list."""
+        self.follow_clean_up(self.backend.clean_up(10**6))
+        for name in self.backend.registered_kv_states:
+            for content in self.content.states[name].values() if name.startswith("ttl-") else ():
+                stamps = [stamp for _, stamp in parts_of(content).values()]
+                expired = sum(not self.living(stamp) for stamp in stamps)
+                assert expired == 0 or (isinstance(content, list) and len(stamps) > FEW and 2 * expired < len(stamps))
+
+    def follow_clean_up(self, removed: int) -> None:
+        """Take what is gone out of the model, if it may be."""
+        for name, table in self.backend.registered_kv_states.items():
+            if not name.startswith("ttl-"):
+                continue
+            found = {(key, namespace): plain(content) for key, namespace, content in table}
+            model = self.content.states[name]
+            assert set(found) <= set(model)
+            for place, old in list(model.items()):
+                new = found.get(place)
+                gone = missing(old, new)
+                assert not any(self.living(stamp) for _, stamp in gone)
+                removed -= len(gone)
+                if gone:
+                    self.wrote(name, place)
+                if new is None:
+                    del model[place]
+                    self.detach(name, *place)
+                else:
+                    model[place] = new
+        assert removed == 0
+
     # -- timers ----------------------------------------------------------------------------------------------
 
     @rule(place=places, time=timer_times, name=timer_names)
@@ -737,6 +818,23 @@ LOANS = (
     "roll_back",
     "commit",
 )
+#: Expiry above all.
+EXPIRY = (
+    "write_ttl_number",
+    "write_ttl_numbers",
+    "read_ttl_numbers",
+    "change_what_is_held",
+    "write_ttl_elements",
+    "write_ttl_pairs",
+    "read_ttl_pairs",
+    "pass_time",
+    "clean_up",
+    "clean_up_everything",
+    "take_snapshot",
+    "release_snapshot",
+    "roll_back",
+    "commit",
+)
 
 TestCopyOnWriteBackend = BackendMachine.TestCase
 TestNestedBackend = NestedBackendMachine.TestCase
@@ -744,6 +842,8 @@ TestCopyOnWriteBranches = only(BackendMachine, 1, *BRANCHES).TestCase
 TestNestedBranches = only(NestedBackendMachine, 1, *BRANCHES).TestCase
 TestCopyOnWriteLoans = only(BackendMachine, 2, *LOANS).TestCase
 TestNestedLoans = only(NestedBackendMachine, 2, *LOANS).TestCase
+TestCopyOnWriteExpiry = only(BackendMachine, 2, *EXPIRY).TestCase
+TestNestedExpiry = only(NestedBackendMachine, 2, *EXPIRY).TestCase
 for _case, _examples in (
     (TestCopyOnWriteBackend, 100),
     (TestNestedBackend, 40),
@@ -751,6 +851,8 @@ for _case, _examples in (
     (TestNestedBranches, 50),
     (TestCopyOnWriteLoans, 100),
     (TestNestedLoans, 40),
+    (TestCopyOnWriteExpiry, 150),
+    (TestNestedExpiry, 50),
 ):
     _case.settings = settings(max_examples=_examples if COMPILED else _examples // 6, stateful_step_count=50)
 del _case  # or it is collected as a test

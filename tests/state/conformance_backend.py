@@ -86,6 +86,7 @@ class KeyConformance:
                 assert backend.current_key == mine
                 assert state.value() == 1
 
+    @pytest.mark.reliability(29)
     def test_without_a_key_every_state_refuses(self, make_backend: BackendFactory) -> None:
         """Catches a read or write outside the handling of a row, which would go to whatever key was last."""
         backend = make_backend()
@@ -93,6 +94,7 @@ class KeyConformance:
             with pytest.raises(KeyContextError, match="without a current key"):
                 use()
 
+    @pytest.mark.reliability(29)
     def test_after_close_every_state_refuses(self, make_backend: BackendFactory) -> None:
         """Catches a closed backend that still answers, with old state or with none at all."""
         backend = make_backend()
@@ -122,6 +124,7 @@ class KeyConformance:
                 use()
         snapshot.release()
 
+    @pytest.mark.reliability(29)
     def test_a_backend_cannot_leave_its_process(self, make_backend: BackendFactory) -> None:
         """Catches a backend caught in a closure that Spark sends elsewhere."""
         with pytest.raises(KeyContextError, match="cannot be pickled"):

@@ -27,6 +27,7 @@ def fire_all(queue: Any, until: int) -> list[Timer]:
 class TimerConformance:
     """A timer queue on any backend."""
 
+    @pytest.mark.reliability(22)
     def test_fires_in_order_of_time_key_name_and_namespace(self, make_backend: BackendFactory) -> None:
         """Catches an order that depends on key groups, on registration or on hashing: reruns would differ."""
         backend = make_backend()
@@ -52,6 +53,7 @@ class TimerConformance:
         assert len(queue) == 0
         backend.check_invariants()
 
+    @pytest.mark.reliability(22)
     def test_the_same_timer_twice_is_one(self, make_backend: BackendFactory) -> None:
         """Catches a timer that fires twice because it was registered twice, also after it was deleted
         between.
@@ -77,6 +79,7 @@ class TimerConformance:
         assert queue.register(5, "x")  # fired, it may come again, though its time has passed
         assert fire_all(queue, 10) == [Timer(5, "ann", "x", "")]
 
+    @pytest.mark.reliability(22)
     def test_poll_is_inclusive(self, make_backend: BackendFactory) -> None:
         """Catches a boundary that is off by one: a timer at t fires when the time is t."""
         backend = make_backend()
@@ -93,6 +96,7 @@ class TimerConformance:
         assert queue.peek() is None
         assert queue.poll(2**63 - 1) is None
 
+    @pytest.mark.reliability(22)
     def test_registering_and_deleting_while_firing(self, make_backend: BackendFactory) -> None:
         """Catches a timer registered by a timer that is lost or fires late, and a deletion that comes too
         late.
@@ -188,6 +192,7 @@ class TimerConformance:
             queue.register(1, "x")
         assert [timer.key for timer in fire_all(queue, 1)] == keys
 
+    @pytest.mark.reliability(22)
     def test_a_roll_back_brings_fired_timers_back_once(self, make_backend: BackendFactory) -> None:
         """Catches timers lost, or fired twice, when a failed attempt is tried again."""
         backend = make_backend()

@@ -25,6 +25,7 @@ from emberstate.state.ttl import TtlConfig, TtlTime, TtlUpdate, TtlVisibility
 from tests.state.support import MANY, BackendFactory, Collect, Mean
 
 TEN = 10_000_000
+HOUR = 3_600_000_000
 RELAXED = TtlVisibility.RETURN_EXPIRED_IF_NOT_CLEANED_UP
 ON_READ = TtlUpdate.ON_READ_AND_WRITE
 
@@ -86,6 +87,7 @@ class TtlConformance:
         backend.ttl_clock.processing_time = now
         return backend, backend.get_partitioned_state(descriptor)
 
+    @pytest.mark.reliability(22)
     def test_expires_exactly_when_its_time_is_over(self, make_backend: BackendFactory, kind: str) -> None:
         """Catches a boundary that is off by one: expired means stamp + duration <= now."""
         make, write, read, expected = KINDS[kind]
@@ -98,6 +100,7 @@ class TtlConformance:
         assert backend.number_of_entries() == 0  # found expired, removed
         assert list(backend.get_keys("s")) == []
 
+    @pytest.mark.reliability(22)
     @pytest.mark.parametrize("time", TtlTime)
     def test_each_time_has_its_own_clock(self, make_backend: BackendFactory, kind: str, time: TtlTime) -> None:
         """Catches event time judged by the processing-time clock, and a clock that was never set taken
@@ -121,6 +124,28 @@ class TtlConformance:
         setattr(backend.ttl_clock, clock, TEN - 5)
         assert read(state) is None
 
+    @pytest.mark.reliability(22)
+    @pytest.mark.parametrize("update", TtlUpdate)
+    def test_a_clock_that_jumps(self, make_backend: BackendFactory, kind: str, update: TtlUpdate) -> None:
+        """Catches a step back that expires what is young, or makes it older; and a value that comes back to life
+        when the clock steps back behind its expiry.
+        """
+        make, write, read, expected = KINDS[kind]
+        backend, state = self.opened(make_backend, make(ten_seconds(update=update)), now=HOUR)
+        write(state)
+        for now in (HOUR - 1, 0, -HOUR):  # NTP steps back, a microsecond or two hours
+            backend.ttl_clock.processing_time = now
+            assert read(state) == expected
+        backend.ttl_clock.processing_time = HOUR + TEN - 1  # still by the stamp of the write
+        assert read(state) == expected
+        backend.ttl_clock.processing_time = 3 * HOUR
+        assert read(state) is None
+        backend.ttl_clock.processing_time = HOUR
+        assert read(state) is None
+        write(state)
+        assert read(state) == expected
+
+    @pytest.mark.reliability(22)
     def test_a_huge_time_to_live_never_expires(self, make_backend: BackendFactory, kind: str) -> None:
         """Catches stamp + duration that overflows and is in the past."""
         make, write, read, expected = KINDS[kind]
@@ -389,6 +414,7 @@ class TtlConformance:
         backend.ttl_clock.processing_time = 2 * TEN - 2
         assert state.get("a") == 1
 
+    @pytest.mark.reliability(29)
     @pytest.mark.parametrize("visibility", TtlVisibility)
     def test_an_iteration_kept_beyond_its_key_touches_no_other(
         self, make_backend: BackendFactory, visibility: TtlVisibility

@@ -8,6 +8,7 @@
 from emberstate.codec.base import Codec
 from emberstate.codec.evolution import Verdict, compare
 from emberstate.codec.migration import decoder_for
+from emberstate.codec.opaque import OpaqueCodec, opaque_codec, opaque_timer_codec
 from emberstate.codec.pickled import pickle_codec
 from emberstate.codec.type_schema import FieldSchema, TypeSchema
 from emberstate.codec.typed import codec_for, key_codec_for
@@ -15,11 +16,14 @@ from emberstate.codec.typed import codec_for, key_codec_for
 __all__ = [
     "Codec",
     "FieldSchema",
+    "OpaqueCodec",
     "TypeSchema",
     "Verdict",
     "codec_for",
     "compare",
     "decoder_for",
     "key_codec_for",
+    "opaque_codec",
+    "opaque_timer_codec",
     "pickle_codec",
 ]

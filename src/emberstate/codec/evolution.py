@@ -60,7 +60,8 @@ def compare(stored: TypeSchema, codec: Codec[Any], renames: Mapping[str, str] = 
     """The verdict on reading what was written under `stored` as the type of `codec`.
 
     `renames` maps old field paths to new names: {"amount": "total"}, {"customer.mail": "email"}; lists, dicts
-    and Optionals on the way are not part of a path.
+    and Optionals on the way are not part of a path. A field renamed to "" was removed, and stays so even if the
+    type has a new one of that name.
 
     >>> from emberstate.codec import codec_for
     >>> print(compare(codec_for(int).schema, codec_for(int | None)))
@@ -235,18 +236,22 @@ class _Planner:
                 if new in names:  # renamed in an earlier version already
                     self._used.add(old_path)
                 continue
+            if not new:  # removed once: it stays so, even if another field has its name now
+                self._used.add(old_path)
+                names[old] = ""
+                continue
             if new not in present:
                 raise Refusal(
                     f"`{old_path}` is renamed to `{new}`, which the type does not have", "correct the renames"
                 )
-            if new in names and new != old:
+            if new in names and new != old and _join(path, new) not in self._renames:
                 raise Refusal(
                     f"`{old_path}` is renamed to `{new}`, but both are stored", "correct the renames"
                 )
             self._used.add(old_path)
             names[old] = new
             self._note(f"renamed `{old_path}` → `{_join(path, new)}`")
-        taken = list(names.values())
+        taken = [name for name in names.values() if name]
         for name in taken:
             if taken.count(name) > 1:
                 raise Refusal(f"two stored fields are renamed to `{name}`", "correct the renames")

@@ -57,7 +57,7 @@ def decoder_for(
         try:
             value = convert(decoder.decode(data))
             codec.check_deep(value)
-        except CodecError:
+        except (CodecError, MemoryError):
             raise
         except Exception as error:
             raise CodecError(f"the bytes do not hold {stored.label}: {error}") from None

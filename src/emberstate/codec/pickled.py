@@ -129,7 +129,7 @@ class _Allowed:
         buffer = io.BytesIO()
         try:
             _Pickler(buffer, self.find).dump(value)
-        except StateTypeError:
+        except (StateTypeError, MemoryError):
             raise
         except Exception as error:
             raise StateTypeError(
@@ -140,7 +140,7 @@ class _Allowed:
     def loads(self, data: bytes) -> Any:
         try:
             return _Unpickler(io.BytesIO(data), self.find).load()
-        except CodecError:
+        except (CodecError, MemoryError):
             raise
         except Exception as error:
             raise CodecError(f"the pickle cannot be read ({type(error).__name__}: {error})") from None

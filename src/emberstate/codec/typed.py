@@ -103,6 +103,8 @@ def _refusal(problem: Problem, doing: str) -> Callable[[Any, Exception | None], 
     """What to raise for a value that did not pass: made only then."""
 
     def refusal(value: Any, error: Exception | None) -> Exception:
+        if isinstance(error, MemoryError):
+            return error  # it says nothing about the value
         try:
             found = problem(value)
         except Exception as other:  # a value that changes, or lies about itself, while it is looked at
@@ -189,8 +191,10 @@ def _decode(
     return generator.function("data", body)
 
 
-def _bad_bytes(node: Node, problem: Problem) -> Callable[[Any, Exception | None], CodecError]:
-    def bad(value: Any, error: Exception | None) -> CodecError:
+def _bad_bytes(node: Node, problem: Problem) -> Callable[[Any, Exception | None], Exception]:
+    def bad(value: Any, error: Exception | None) -> Exception:
+        if isinstance(error, MemoryError):
+            return error  # it says nothing about the bytes
         if isinstance(error, KeyError):
             what = f"no member {error} in an Enum"
         else:

@@ -26,4 +26,6 @@ cdef class MapLoader(CompositeLoader):
     cdef bytes last_user_key
     cdef bint timers
     cdef int change_large(self, CopyOnWriteStateMap large) except -1
+    cdef int check_leavable(self, object user_key) except -1
+    cdef int remove_entry(self) except -1
     cdef int replace(self, tuple small) except -1

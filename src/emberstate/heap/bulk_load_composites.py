@@ -190,12 +190,25 @@ class MapLoader(CompositeLoader):
     def change_large(self, large: CopyOnWriteStateMap) -> int:
         """Change a large map where it is."""
         for user_key in self.removed:
-            if not large.remove(user_key, PLAIN) and self.exact:
-                raise BadRow(f"user key {user_key!r} is removed and not there")
+            if not large.remove(user_key, PLAIN):
+                self.check_leavable(user_key)
         for user_key, user_value in self.puts.items():
             bulk_insert(large, user_key, PLAIN, user_value, False)
         if large.size == 0:
+            self.remove_entry()
+        return 0
+
+    def check_leavable(self, user_key: Any) -> int:
+        """Refuse a REMOVED that finds nothing, unless a base may have left the user key out, or deltas were merged."""
+        if self.exact and not self.stamped:
+            raise BadRow(f"user key {user_key!r} is removed and not there")
+        return 0
+
+    def remove_entry(self) -> int:
+        """Remove an entry whose last user key went, if what the delta was written from may have had another."""
+        if not self.cleared and not self.stamped:
             raise BadRow("all user keys were removed, and the entry was not")
+        self.map.remove(self.key, self.namespace)
         return 0
 
     def replace(self, small: tuple[Any, ...]) -> int:
@@ -204,15 +217,13 @@ class MapLoader(CompositeLoader):
         if small:
             content = dict(zip(small[::2], small[1::2]))  # noqa: B905 - pairs
         for user_key in self.removed:
-            if content.pop(user_key, ABSENT) is ABSENT and self.exact:
-                raise BadRow(f"user key {user_key!r} is removed and not there")
+            if content.pop(user_key, ABSENT) is ABSENT:
+                self.check_leavable(user_key)
         if small:
             content.update(self.puts)
         kind: MapKind = self.table.kind  # type: ignore[assignment]
         if not content:
-            if not self.cleared:
-                raise BadRow("all user keys were removed, and the entry was not")
-            self.map.remove(self.key, self.namespace)
+            self.remove_entry()
         elif len(content) <= kind.small_limit:
             pairs: list[Any] = []
             for user_key, user_value in content.items():

@@ -8,3 +8,4 @@ from emberstate.heap.value_kind cimport ValueKind
 
 cdef class CopyOnWriteStateMap(CopyOnWriteBuckets):
     cpdef list cell(self, Py_ssize_t number, Py_ssize_t cells)
+    cdef list cells_from(self, Py_ssize_t first, Py_ssize_t last, Py_ssize_t cells)

@@ -16,7 +16,7 @@ import cython
 
 from emberstate.heap.before_images import MapImage
 from emberstate.heap.copy_on_write_buckets import CopyOnWriteBuckets
-from emberstate.heap.incremental_visitor import DEFAULT_MAX_BUCKETS, IncrementalVisitor
+from emberstate.heap.incremental_visitor import DEFAULT_MAX_BUCKETS, IncrementalVisitor, check_max_buckets
 from emberstate.heap.page_table import PageTable
 from emberstate.heap.snapshots import Snapshot
 from emberstate.heap.state_map import StateMapStatistics
@@ -169,33 +169,46 @@ class CopyOnWriteStateMap(CopyOnWriteBuckets):
 
     def visitor(self, max_buckets: int = DEFAULT_MAX_BUCKETS) -> IncrementalVisitor:
         """Walk the map a little at a time while it is used, looking at `max_buckets` cells per call."""
-        return IncrementalVisitor(self, self._parts(self.primary.capacity), max_buckets)
+        return IncrementalVisitor(self, self._parts(self.primary.capacity, check_max_buckets(max_buckets)))
 
-    def _parts(self, cells: int) -> Iterator[list[tuple[Any, Any, Any]]]:
-        kind: ValueKind = self.kind
-        for number in range(cells):
-            yield [
-                (entry.key, entry.namespace, kind.view(entry.state, None))
-                for entry in self.cell(number, cells)
-            ]
+    def _parts(self, cells: int, max_buckets: int) -> Iterator[list[tuple[Any, Any, Any]]]:
+        for first in range(0, cells, max_buckets):
+            yield self.cells_from(first, min(cells, first + max_buckets), cells)
+
+    def cells_from(
+        self, first: cython.Py_ssize_t, last: cython.Py_ssize_t, cells: cython.Py_ssize_t
+    ) -> list[tuple[Any, Any, Any]]:
+        """(key, namespace, state) of the entries of cells [first, last)."""
+        found: list[tuple[Any, Any, Any]] = []
+        number: cython.Py_ssize_t = first
+        while number < last:
+            entries: list[StateMapEntry] = self.cell(number, cells)
+            position: cython.Py_ssize_t
+            for position in range(len(entries)):
+                entry: StateMapEntry = entries[position]
+                found.append((entry.key, entry.namespace, entry.state))
+            number += 1
+        return found
 
     def cell(self, number: cython.Py_ssize_t, cells: cython.Py_ssize_t) -> list[StateMapEntry]:
         """The entries whose hash modulo `cells` (a power of two) is `number`, wherever they are now."""
         entries: list[StateMapEntry] = []
         capacity: cython.Py_ssize_t = self.primary.capacity
+        mask: cython.Py_ssize_t = cells - 1
         bucket: cython.Py_ssize_t = number & (capacity - 1)  # a roll-back may have made the table smaller
         while bucket < capacity:
-            if bucket < self.rehash_index:
-                rehash: PageTable = cython.cast(PageTable, self.rehash)
-                heads = (head_of(rehash, bucket), head_of(rehash, bucket + capacity))
-            else:
-                heads = (head_of(self.primary, bucket), None)
-            for head in heads:
-                entry: StateMapEntry | None = head
+            moved: cython.bint = bucket < self.rehash_index
+            table: PageTable = cython.cast(PageTable, self.rehash) if moved else self.primary
+            entry: StateMapEntry | None = head_of(table, bucket)
+            while True:
                 while entry is not None:
-                    if entry.hash & (cells - 1) == number:
+                    if entry.hash & mask == number:
                         entries.append(entry)
                     entry = entry.next
+                if not moved:
+                    break
+                moved = False
+                entry = head_of(table, bucket + capacity)
             bucket += cells
         return entries
 

@@ -7,7 +7,8 @@ changed costs what was touched.
 A state keeps being registered when a roll-back goes behind its first use; it is empty then, as if never
 written to.
 
-Thread safety: one owner thread. A `HeapSnapshot` may be read and released by any thread.
+Thread safety: one owner thread (see `KeyContext`), any other is refused. A `HeapSnapshot` may be read and released
+by any thread.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from types import MappingProxyType
 from typing import Any, NoReturn
 
 from emberstate.codec import Codec, key_codec_for
-from emberstate.errors import KeyContextError, StateDeclarationError, StateTypeError
+from emberstate.errors import KeyContextError, RestoreRefusedError, StateDeclarationError, StateTypeError
 from emberstate.heap.heap_map_state import HeapMapState
 from emberstate.heap.heap_snapshot import HeapSnapshot
 from emberstate.heap.heap_states import (
@@ -30,50 +31,21 @@ from emberstate.heap.heap_states import (
 from emberstate.heap.heap_timer_queue import HeapTimerQueue
 from emberstate.heap.kinds import kind_for
 from emberstate.heap.map_value import MapKind
-from emberstate.heap.snapshots import SnapshotRegistry
+from emberstate.heap.snapshots import FIRST_VERSION, SnapshotRegistry
 from emberstate.heap.state_table import CopyOnWriteStateTable, StateTable, StateTableStatistics
+from emberstate.heap.ttl_sweep import HeapTtlSweep
 from emberstate.heap.value_kind import IMMUTABLE
 from emberstate.keygroups import DEFAULT_MAX_PARALLELISM, KeyGroupRange, KeySchema
 from emberstate.state.changes import EntryChange
-from emberstate.state.checked_functions import CheckedAggregate, CheckedReduce
-from emberstate.state.descriptors import (
-    AggregatingStateDescriptor,
-    ListStateDescriptor,
-    MapStateDescriptor,
-    ReducingStateDescriptor,
-    StateDescriptor,
-    ValueStateDescriptor,
-    check_state_name,
-)
+from emberstate.state.declarations import StateHandles, check_declared, check_same_declaration, user_facing
+from emberstate.state.descriptors import StateDescriptor, check_state_name
 from emberstate.state.key_context import KeyContext
 from emberstate.state.timers import VOID_NAMESPACE, TimerQueueStatistics
 from emberstate.state.ttl import TtlClock
-from emberstate.state.ttl_states import (
-    Expiry,
-    StampedAggregate,
-    StampedReduce,
-    TtlAggregatingState,
-    TtlListState,
-    TtlMapState,
-    TtlReducingState,
-    TtlValueState,
-)
-from emberstate.state.user_facing_map_state import UserFacingMapState
-from emberstate.state.user_facing_states import (
-    UserFacingAggregatingState,
-    UserFacingListState,
-    UserFacingReducingState,
-    UserFacingValueState,
-)
+from emberstate.state.ttl_clean_up import Sweep, TtlCleanUp, TtlCleanUpStatistics
+from emberstate.state.ttl_states import Expiry
 
-#: What a user holds of a state, by the kind of its descriptor.
-_USER_FACING: dict[str, Callable[[Any, Any], Any]] = {
-    ValueStateDescriptor.kind: UserFacingValueState,
-    ListStateDescriptor.kind: UserFacingListState,
-    MapStateDescriptor.kind: UserFacingMapState,
-    ReducingStateDescriptor.kind: UserFacingReducingState,
-    AggregatingStateDescriptor.kind: UserFacingAggregatingState,
-}
+_HANDLES = StateHandles(HeapValueState, HeapListState, HeapMapState, HeapReducingState, HeapAggregatingState)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -94,11 +66,13 @@ class HeapBackendStatistics:
     live_snapshots: int
     states: tuple[StateTableStatistics, ...]
     timers: tuple[TimerQueueStatistics, ...]
+    clean_up: TtlCleanUpStatistics
 
 
 class HeapKeyedStateBackend:
     """The keyed state of a range of key groups.
 
+    >>> from emberstate.state.descriptors import ValueStateDescriptor
     >>> backend = HeapKeyedStateBackend(KeySchema.from_python(str))
     >>> total = backend.get_partitioned_state(ValueStateDescriptor("total", int, default=0))
     >>> backend.set_current_key("ann")
@@ -124,6 +98,8 @@ class HeapKeyedStateBackend:
         self.context = KeyContext(key_schema, max_parallelism, owned)
         self.registry = SnapshotRegistry()
         self.ttl_clock = TtlClock()
+        self._ttl_sweep = HeapTtlSweep(self.ttl_clock, self.registry)
+        self._clean_up = TtlCleanUp(self._sweeps)
         self._table_type = table_type
         self._states: dict[str, RegisteredState] = {}
         self._timer_queues: dict[str, HeapTimerQueue] = {}
@@ -149,6 +125,16 @@ class HeapKeyedStateBackend:
         """The state tables by state name, as they are now."""
         return MappingProxyType({name: registered.table for name, registered in self._states.items()})
 
+    @property
+    def registered_states(self) -> Mapping[str, RegisteredState]:
+        """The states by name, as they are now."""
+        return MappingProxyType(self._states)
+
+    @property
+    def timer_queues(self) -> Mapping[str, HeapTimerQueue]:
+        """The timer queues by name, as they are now."""
+        return MappingProxyType(self._timer_queues)
+
     def get_partitioned_state(
         self,
         descriptor: StateDescriptor,
@@ -162,7 +148,7 @@ class HeapKeyedStateBackend:
         need their type declared.
         """
         internal = self.get_internal_state(descriptor, namespace, namespace_type=namespace_type)
-        return _USER_FACING[descriptor.kind](internal, self._states[descriptor.name].descriptor)
+        return user_facing(internal, self._states[descriptor.name].descriptor)
 
     def get_internal_state(
         self,
@@ -180,7 +166,9 @@ class HeapKeyedStateBackend:
             registered.namespace_codec.check_deep(namespace)
         except StateTypeError as error:
             raise StateTypeError(f"namespace of state {descriptor.name!r}: {error}") from None
-        return self._internal(registered, namespace)
+        ttl = registered.descriptor.ttl
+        expiry = None if ttl is None else Expiry(ttl, self.ttl_clock, self.context)
+        return _HANDLES.internal(registered.descriptor, registered.table, namespace, expiry)
 
     def get_timer_queue(self, name: str, *, namespace_type: Any = str) -> HeapTimerQueue:
         """Return the timer queue of that name, made when it is first asked for.
@@ -189,14 +177,14 @@ class HeapKeyedStateBackend:
         """
         self.context.check_open()
         queue = self._timer_queues.get(name)
+        if queue is not None:
+            check_declared(f"timer queue {name!r}", queue.namespace_codec)
         if queue is not None and queue.namespace_codec.type is namespace_type:
             return queue
         namespace_codec = key_codec_for(namespace_type, where=f"namespace of timer queue {name!r}")
         if queue is None:
-            table = self._table_type(check_state_name(name), MapKind(IMMUTABLE), self.context, self.registry)
-            queue = HeapTimerQueue(table, namespace_codec)
-            self._timer_queues = {**self._timer_queues, name: queue}
-        elif queue.namespace_codec.schema != namespace_codec.schema:
+            return self._make_queue(name, namespace_codec)
+        if queue.namespace_codec.schema != namespace_codec.schema:
             raise StateDeclarationError(
                 f"timer queue {name!r} is there already with namespaces of type "
                 f"{queue.namespace_codec.schema.label}, now {namespace_codec.schema.label}: "
@@ -248,6 +236,42 @@ class HeapKeyedStateBackend:
         self.context.check_open()
         return sum(len(registered.table) for registered in self._states.values())
 
+    # -- restoring ------------------------------------------------------------------------------------------
+
+    def keep_state(self, descriptor: StateDescriptor, namespace_codec: Codec[Any]) -> None:
+        """Hold a state that the program does not declare.
+
+        It is encoded bytes throughout (`codec.opaque`): nobody gets a handle on it, snapshots and changes
+        have it.
+        """
+        self.context.check_open()
+        if descriptor.name in self._states:
+            raise StateDeclarationError(f"state {descriptor.name!r} is registered already and cannot be kept as bytes")
+        self._make_state(descriptor, namespace_codec)
+
+    def keep_timer_queue(self, name: str, namespace_codec: Codec[Any]) -> None:
+        """Hold a timer queue that the program does not declare; its namespaces are encoded bytes."""
+        self.context.check_open()
+        if name in self._timer_queues:
+            raise StateDeclarationError(f"timer queue {name!r} is there already and cannot be kept as bytes")
+        self._make_queue(name, namespace_codec)
+
+    def check_unused(self) -> None:
+        """Refuse to be filled from files unless nothing was ever written to it or saw it."""
+        self.context.check_open()
+        if self.registry.version != FIRST_VERSION or self.registry.live:
+            raise RestoreRefusedError(
+                "state can be restored only before the backend's first snapshot: use a new backend"
+            )
+        if self.number_of_entries() or any(len(queue.table) for queue in self._timer_queues.values()):
+            raise RestoreRefusedError("the backend holds state already: restore into a new one")
+
+    def after_load(self) -> None:
+        """Take over what was loaded past the states (`bulk_load`)."""
+        self.registry.seal()  # what maps without versions took as lent
+        for queue in self._timer_queues.values():
+            queue.after_load()
+
     # -- points in time -------------------------------------------------------------------------------------
 
     def snapshot(self) -> HeapSnapshot:
@@ -256,7 +280,7 @@ class HeapKeyedStateBackend:
         It may be read by another thread while this backend goes on.
         """
         self.context.check_open()
-        return HeapSnapshot(self.registry.snapshot(), self._states, self._timer_queues)
+        return HeapSnapshot(self.registry.snapshot(), self._states, self._timer_queues, self.ttl_clock.stopped())
 
     def changes(self, snapshot: HeapSnapshot) -> list[tuple[str, int, EntryChange]]:
         """List (state, key group, record) for every entry that differs from `snapshot`.
@@ -288,6 +312,19 @@ class HeapKeyedStateBackend:
 
     # -- looking after it -----------------------------------------------------------------------------------
 
+    def clean_up(self, budget: int) -> int:
+        """Remove some of what has expired, looking at about `budget` values; how many were removed.
+
+        For the end of a transaction: see `emberstate.state.ttl_clean_up`. The next call goes on from there.
+        """
+        self.context.check_open()
+        return self._clean_up.run(budget)
+
+    def _sweeps(self) -> Iterator[Sweep]:
+        for registered in self._states.values():
+            if registered.descriptor.ttl is not None:
+                yield self._ttl_sweep.sweep(registered.table, registered.descriptor.ttl)
+
     def statistics(self) -> HeapBackendStatistics:
         """What the backend holds."""
         return HeapBackendStatistics(
@@ -296,6 +333,7 @@ class HeapKeyedStateBackend:
             live_snapshots=len(self.registry.live),
             states=tuple(registered.table.statistics() for registered in self._states.values()),
             timers=tuple(queue.statistics() for queue in self._timer_queues.values()),
+            clean_up=self._clean_up.statistics(),
         )
 
     def check_invariants(self) -> None:
@@ -308,7 +346,8 @@ class HeapKeyedStateBackend:
     def close(self) -> None:
         """Drop all state; a second call does nothing, and using the backend afterwards is an error.
 
-        Snapshots that are still live can be read to the end.
+        Snapshots that are still live can be read to the end. It is the owner's to close: where that thread has
+        ended, call `context.own()` first.
         """
         self.context.close()
         self._states = {}
@@ -331,6 +370,8 @@ class HeapKeyedStateBackend:
         if not isinstance(descriptor, StateDescriptor):
             raise StateDeclarationError(f"a state is asked for by its descriptor, found {descriptor!r}")
         registered = self._states.get(descriptor.name)
+        if registered is not None:
+            check_declared(f"state {descriptor.name!r}", registered.namespace_codec)
         if (
             registered is not None
             and registered.descriptor is descriptor
@@ -339,71 +380,19 @@ class HeapKeyedStateBackend:
             return registered
         namespace_codec = key_codec_for(namespace_type, where=f"namespace of state {descriptor.name!r}")
         if registered is None:
-            table = self._table_type(descriptor.name, kind_for(descriptor), self.context, self.registry)
-            registered = RegisteredState(descriptor, namespace_codec, table)
-            # A new dict rather than a change: a snapshot keeps the one it was taken with.
-            self._states = {**self._states, descriptor.name: registered}
-            return registered
-        _check_same(registered, descriptor, namespace_codec)
+            return self._make_state(descriptor, namespace_codec)
+        check_same_declaration(registered.descriptor, registered.namespace_codec, descriptor, namespace_codec)
         return registered
 
-    def _internal(self, registered: RegisteredState, namespace: Hashable) -> Any:
-        """The heap's state, in the rules of its time to live if it has one."""
-        descriptor, table = registered.descriptor, registered.table
-        expiry = None if descriptor.ttl is None else Expiry(descriptor.ttl, self.ttl_clock, self.context)
-        if isinstance(descriptor, ValueStateDescriptor):
-            value = HeapValueState(table, namespace)
-            return value if expiry is None else TtlValueState(value, expiry)
-        if isinstance(descriptor, ListStateDescriptor):
-            elements = HeapListState(table, namespace)
-            return elements if expiry is None else TtlListState(elements, expiry)
-        if isinstance(descriptor, MapStateDescriptor):
-            pairs = HeapMapState(table, namespace)
-            return pairs if expiry is None else TtlMapState(pairs, expiry)
-        if isinstance(descriptor, ReducingStateDescriptor):
-            reduce = CheckedReduce(descriptor)
-            if expiry is None:
-                return HeapReducingState(table, namespace, reduce)
-            folded = HeapReducingState(table, namespace, StampedReduce(reduce, expiry))
-            return TtlReducingState(folded, expiry)
-        if isinstance(descriptor, AggregatingStateDescriptor):
-            fold = CheckedAggregate(descriptor)
-            if expiry is None:
-                return HeapAggregatingState(table, namespace, fold)
-            stamped = HeapAggregatingState(table, namespace, StampedAggregate(fold, expiry))
-            return TtlAggregatingState(stamped, expiry, fold)
-        raise StateDeclarationError(f"{descriptor!r} is not one of the five state descriptors")
+    def _make_state(self, descriptor: StateDescriptor, namespace_codec: Codec[Any]) -> RegisteredState:
+        table = self._table_type(descriptor.name, kind_for(descriptor), self.context, self.registry)
+        registered = RegisteredState(descriptor, namespace_codec, table)
+        # A new dict rather than a change: a snapshot keeps the one it was taken with.
+        self._states = {**self._states, descriptor.name: registered}
+        return registered
 
-
-def _check_same(
-    registered: RegisteredState, descriptor: StateDescriptor, namespace_codec: Codec[Any]
-) -> None:
-    """Refuse a second declaration of a name that says something else.
-
-    Functions are not compared, for every declaration may make its own; the first one's is used.
-    """
-    first = registered.descriptor
-    for what, before, now in (
-        ("kind", first.kind, descriptor.kind),
-        ("codec", first.codec.name, descriptor.codec.name),
-        ("type", first.codec.schema, descriptor.codec.schema),
-        ("user key type", _user_key_schema(first), _user_key_schema(descriptor)),
-        ("namespace type", registered.namespace_codec.schema, namespace_codec.schema),
-        ("time to live", first.ttl, descriptor.ttl),
-        ("default", _encoded_default(first), _encoded_default(descriptor)),
-    ):
-        if before != now:
-            raise StateDeclarationError(
-                f"state {descriptor.name!r} is registered already with another {what}: {before!r}, now "
-                f"{now!r}. State names are unique: choose another name, or declare it the same everywhere."
-            )
-
-
-def _user_key_schema(descriptor: StateDescriptor) -> Any:
-    return descriptor.key_codec.schema if isinstance(descriptor, MapStateDescriptor) else None
-
-
-def _encoded_default(descriptor: StateDescriptor) -> bytes | None:
-    if not isinstance(descriptor, ValueStateDescriptor) or descriptor.default is None:
-        return None
-    return descriptor.codec.encode(descriptor.default)
+    def _make_queue(self, name: str, namespace_codec: Codec[Any]) -> HeapTimerQueue:
+        table = self._table_type(check_state_name(name), MapKind(IMMUTABLE), self.context, self.registry)
+        queue = HeapTimerQueue(table, namespace_codec)
+        self._timer_queues = {**self._timer_queues, name: queue}
+        return queue

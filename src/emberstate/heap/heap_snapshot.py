@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from emberstate.errors import StateDeclarationError
 from emberstate.heap.snapshots import Snapshot
 from emberstate.heap.state_table import StateTable
+from emberstate.state.ttl import TtlClock
 
 if TYPE_CHECKING:
     from emberstate.heap.heap_keyed_state_backend import RegisteredState
@@ -22,13 +23,19 @@ if TYPE_CHECKING:
 class HeapSnapshot:
     """A point in time of a backend; a context manager that releases it."""
 
-    __slots__ = ("_queues", "_states", "point")
+    __slots__ = ("_queues", "_states", "point", "ttl_clock")
 
     def __init__(
-        self, point: Snapshot, states: Mapping[str, RegisteredState], queues: Mapping[str, HeapTimerQueue]
+        self,
+        point: Snapshot,
+        states: Mapping[str, RegisteredState],
+        queues: Mapping[str, HeapTimerQueue],
+        ttl_clock: TtlClock,
     ) -> None:
         #: The point in time of the backend's registry.
         self.point = point
+        #: The times that expiry was judged by when it was taken.
+        self.ttl_clock = ttl_clock
         self._states = states
         self._queues = queues
 
@@ -38,9 +45,9 @@ class HeapSnapshot:
         return self._states
 
     @property
-    def timer_queues(self) -> tuple[str, ...]:
-        """The names of the timer queues that were there."""
-        return tuple(self._queues)
+    def timer_queues(self) -> Mapping[str, HeapTimerQueue]:
+        """The timer queues that were there."""
+        return self._queues
 
     def entries(self, state: str, key_group: int) -> Iterator[tuple[Any, Any, Any]]:
         """Iterate over (key, namespace, content) of one state in one key group, as it was.

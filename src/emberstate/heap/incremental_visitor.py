@@ -18,6 +18,13 @@ from emberstate.heap.state_map import StateMap
 DEFAULT_MAX_BUCKETS = 64
 
 
+def check_max_buckets(max_buckets: int) -> int:
+    """The number, if it is one that a walk can come forward with."""
+    if max_buckets < 1:
+        raise ValueError(f"max_buckets must be at least 1, not {max_buckets}")
+    return max_buckets
+
+
 class IncrementalVisitor:
     """What `visitor()` of a state map returns.
 
@@ -35,29 +42,19 @@ class IncrementalVisitor:
     [(0, '', 0), (1, '', 1), (2, '', 4)]
     """
 
-    __slots__ = ("_map", "_max_buckets", "_parts")
+    __slots__ = ("_map", "_parts")
 
-    def __init__(self, map: StateMap, parts: Iterator[list[tuple[Any, Any, Any]]], max_buckets: int) -> None:
-        """Walk `parts`, which gives the entries of one bucket at a time, as they are when it is asked."""
-        if max_buckets < 1:
-            raise ValueError(f"max_buckets must be at least 1, not {max_buckets}")
+    def __init__(self, map: StateMap, parts: Iterator[list[tuple[Any, Any, Any]]]) -> None:
+        """Walk `parts`, which gives the entries of some buckets at a time, as they are when it is asked."""
         self._map = map
         self._parts = parts
-        self._max_buckets = max_buckets
 
     def next_entries(self) -> list[tuple[Any, Any, Any]] | None:
         """Return (key, namespace, state) of what the next buckets hold, perhaps nothing; None at the end.
 
-        States are views, as in iteration.
+        States are those of the map itself, as `peek` gives them: to look at only, and not to keep.
         """
-        entries: list[tuple[Any, Any, Any]] = []
-        looked_at = 0
-        for part in self._parts:
-            entries += part
-            looked_at += 1
-            if looked_at == self._max_buckets:
-                break
-        return entries if looked_at else None
+        return next(self._parts, None)
 
     def remove(self, key: Hashable, namespace: Hashable) -> bool:
         """Remove an entry; whether it was still there."""

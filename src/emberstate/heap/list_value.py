@@ -73,7 +73,11 @@ def new_append_list(items: list[Any], length: cython.Py_ssize_t) -> AppendList:
 
 def append_list_of(elements: Iterable[Any]) -> AppendList:
     """Make a version of its own from `elements`; the container is copied, the elements are not."""
-    items = list(elements)
+    return append_list_over(list(elements))
+
+
+def append_list_over(items: list[Any]) -> AppendList:
+    """Make a version of `items` itself, which belongs to it from here on."""
     untrack(items)
     return new_append_list(items, len(items))
 

@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import Any
 
 from emberstate.errors import InvariantError, StateTypeError
-from emberstate.heap.incremental_visitor import DEFAULT_MAX_BUCKETS, IncrementalVisitor
+from emberstate.heap.incremental_visitor import DEFAULT_MAX_BUCKETS, IncrementalVisitor, check_max_buckets
 from emberstate.heap.snapshots import Snapshot, SnapshotRegistry
 from emberstate.heap.state_map import StateMap, StateMapStatistics
 from emberstate.heap.value_kind import ValueKind
@@ -155,13 +155,14 @@ class NestedStateMap(StateMap):
 
         The list of a namespace's keys is made when the walk gets there.
         """
-        return IncrementalVisitor(self, self._parts(list(self.namespaces)), max_buckets)
+        return IncrementalVisitor(self, self._parts(list(self.namespaces), check_max_buckets(max_buckets)))
 
-    def _parts(self, namespaces: list[Any]) -> Iterator[list[tuple[Any, Any, Any]]]:
+    def _parts(self, namespaces: list[Any], size: int) -> Iterator[list[tuple[Any, Any, Any]]]:
         for namespace in namespaces:
-            for key in list(self.namespaces.get(namespace, ())):
-                state = self._find(key, namespace)
-                yield [] if state is ABSENT else [(key, namespace, self.kind.view(state, None))]
+            keys = list(self.namespaces.get(namespace, ()))
+            for start in range(0, len(keys), size):
+                found = [(key, namespace, self._find(key, namespace)) for key in keys[start : start + size]]
+                yield [entry for entry in found if entry[2] is not ABSENT]
 
     # -- points in time --------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@ from emberstate.heap.snapshots cimport Snapshot, SnapshotRegistry
 from emberstate.heap.state_map cimport StateMap
 from emberstate.heap.value_kind cimport ValueKind
 from emberstate.state.key_context cimport KeyContext
+from emberstate.state.thread_number cimport thread_number
 
 cdef class StateTable:
     cdef readonly str name

@@ -16,12 +16,17 @@ import dataclasses
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
+import cython
+
 from emberstate.heap.copy_on_write_state_map import CopyOnWriteStateMap
 from emberstate.heap.snapshots import Snapshot, SnapshotRegistry
 from emberstate.heap.state_map import StateMap
 from emberstate.heap.value_kind import ValueKind
 from emberstate.state.changes import EntryChange
 from emberstate.state.key_context import KeyContext
+
+if not cython.compiled:  # compiled, it is a C function
+    from emberstate.state.thread_number import thread_number
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -63,7 +68,7 @@ class StateTable:
     def current(self) -> StateMap | None:
         """The map of the current key's group, or None if nothing was written there yet."""
         context: KeyContext = self.context
-        if context.position < 0:
+        if context.position < 0 or thread_number() != context.owner:
             context.refuse(self.name)
         return self.maps[context.position]
 
@@ -134,7 +139,9 @@ class StateTable:
     def keys(self, namespace: Hashable) -> Iterator[Any]:
         """Iterate over the keys that have an entry in `namespace`, key groups ascending; O(all entries)."""
         for _, map in self.used_maps():
-            yield from map.keys(namespace)
+            for key in map.keys(namespace):
+                yield key
+                self.context.check_open()  # the iterator may have been carried to another thread
 
     def keys_and_namespaces(self) -> Iterator[tuple[Any, Any]]:
         """Iterate over the (key, namespace) pairs that have an entry, key groups ascending.
@@ -143,6 +150,7 @@ class StateTable:
         """
         for key, namespace, _ in self:
             yield key, namespace
+            self.context.check_open()
 
     def __len__(self) -> int:
         return sum(len(map) for _, map in self.used_maps())

@@ -7,18 +7,29 @@ only one of them is of the declared type.
 Invariants: `position` is the key group's place in the owned range, -1 while no key is set; a key that is
 refused leaves the context as it was; a closed context has no key and owns nothing, for good.
 
-Thread safety: one owner thread.
+Thread safety: one owner thread, at first the one that makes the context; `own` hands it over. Whatever is done
+through the context, and so through every state, timer queue and backend around it, is refused on any other
+thread: state that two threads change is corrupted without a sign. A forked child owns nothing: the locks and
+half-done changes of the other threads came along with the memory, the threads did not. When a thread has ended
+the system may give its number to a new one, which is then taken for it; that does no harm, for the two do not
+run at the same time.
 """
 
 from __future__ import annotations
 
+import os
+import threading
+import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import cython
 
 from emberstate.errors import KeyContextError, KeyGroupError
 from emberstate.keygroups import KeyGroupRange, KeySchema, check_max_parallelism
+
+if not cython.compiled:  # compiled, it is a C function
+    from emberstate.state.thread_number import thread_number
 
 #: Of the keys that come with their group, one in this many has its group computed again.
 CHECK_EVERY = 256
@@ -28,6 +39,7 @@ class KeyContext:
     """Which key the states of a backend are about."""
 
     __slots__ = (
+        "__weakref__",
         "closed",
         "grouper",
         "groups",
@@ -36,7 +48,10 @@ class KeyContext:
         "key_schema",
         "max_parallelism",
         "normalise",
+        "owner",
+        "owner_name",
         "position",
+        "process",
         "start",
         "unchecked",
     )
@@ -52,6 +67,9 @@ class KeyContext:
     normalise: Callable[[Any], Any]
     unchecked: int
     closed: bool
+    owner: int  # the owner thread's number; 0, which is nobody's, in a forked child
+    owner_name: str
+    process: int
 
     def __init__(
         self, key_schema: KeySchema, max_parallelism: int, key_group_range: KeyGroupRange
@@ -73,6 +91,47 @@ class KeyContext:
         self.position = -1
         self.unchecked = 0
         self.closed = False
+        self.process = os.getpid()
+        self.own()
+        _CONTEXTS.add(self)
+
+    # -- whose it is ----------------------------------------------------------------------------------------
+
+    def own(self) -> None:
+        """Make the calling thread the owner; the owner so far must not use the backend from here on.
+
+        For a backend that is made or restored by one thread and then used by another.
+        """
+        if os.getpid() != self.process:
+            self._refuse_process()
+        self.owner_name = threading.current_thread().name
+        self.owner = thread_number()
+
+    def check_owner(self) -> None:
+        """Raise `KeyContextError` unless the calling thread is the owner."""
+        if thread_number() != self.owner:
+            if os.getpid() != self.process:
+                self._refuse_process()
+            raise KeyContextError(
+                f"state that belongs to thread {self.owner_name!r} ({self.owner}) was used by thread "
+                f"{threading.current_thread().name!r} ({thread_number()}). Use it on its own thread "
+                f"only, and give other threads values or a snapshot; to hand the whole backend over, call "
+                f"backend.context.own() on the new thread."
+            )
+
+    def __reduce__(self) -> NoReturn:
+        raise KeyContextError(
+            "a backend, its timers and its snapshots cannot be pickled or copied: they belong to one process. Was "
+            "one caught in a closure that Spark sends elsewhere? Make a backend where it is used."
+        )
+
+    def _refuse_process(self) -> None:
+        raise KeyContextError(
+            f"state that belongs to process {self.process} was used by process {os.getpid()}, which was forked "
+            f"from it: what a child changes reaches nobody. Make or restore a backend where it is used."
+        )
+
+    # -- the key --------------------------------------------------------------------------------------------
 
     def set_current_key(self, key: Any) -> None:
         """Make `key` the current one; refuses a wrong type, and a key of a group that is not owned."""
@@ -93,6 +152,7 @@ class KeyContext:
 
     def clear(self) -> None:
         """Have no current key: using state is an error from here on."""
+        self.check_owner()
         self.key = None
         self.position = -1
 
@@ -103,19 +163,25 @@ class KeyContext:
         self.groups = 0  # so that every key is refused, at no cost to those that are not
 
     def check_open(self) -> None:
-        """Raise `KeyContextError` if the context was closed."""
+        """Raise `KeyContextError` if the context was closed, or if the calling thread is not the owner."""
+        self.check_owner()
         if self.closed:
             raise KeyContextError("the backend is closed: its state cannot be used any more")
 
     @property
     def key_group(self) -> int:
         """The key group of the current key."""
-        if self.position < 0:
-            self.refuse("key_group")
+        self.check_key("key_group")
         return self.start + self.position
+
+    def check_key(self, what: str) -> None:
+        """Raise unless there is a current key and the calling thread is the owner; `what` is about to be used."""
+        if self.position < 0 or thread_number() != self.owner:
+            self.refuse(what)
 
     def check_still(self, key: Any) -> None:
         """Raise unless `key`, with which an iteration began, is still the current one."""
+        self.check_owner()
         if self.position < 0 or not (self.key is key or self.key == key):
             self.check_open()
             raise KeyContextError(
@@ -134,7 +200,7 @@ class KeyContext:
             )
 
     def refuse(self, what: str) -> None:
-        """Say that there is no current key."""
+        """Say why `what` cannot be used: another thread's, closed, or no current key."""
         self.check_open()
         raise KeyContextError(
             f"{what!r} was used without a current key. State belongs to a key: use it while a row or timer "
@@ -142,6 +208,7 @@ class KeyContext:
         )
 
     def _move_to(self, key: Any, key_group: cython.Py_ssize_t) -> None:
+        self.check_owner()
         position: cython.Py_ssize_t = key_group - self.start
         if position < 0 or position >= self.groups:
             self.check_open()
@@ -152,3 +219,16 @@ class KeyContext:
             )
         self.key = key
         self.position = position
+
+
+#: Every context of this process, for a forked child to disown; a fork copies the owner's number with the rest.
+_CONTEXTS: weakref.WeakSet[KeyContext] = weakref.WeakSet()
+
+
+def _disown_all() -> None:
+    context: KeyContext
+    for context in _CONTEXTS:
+        context.owner = 0
+
+
+os.register_at_fork(after_in_child=_disown_all)

@@ -9,7 +9,10 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Hashable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
+
+from emberstate.codec import Codec
+from emberstate.errors import KeyContextError
 
 #: The namespace of what is in no window.
 VOID_NAMESPACE = ""
@@ -30,17 +33,19 @@ class TimerQueueStatistics:
 
     name: str
     timers: int
-    index_size: int
     registered: int
     deleted: int
     fired: int
-    index_rebuilds: int
+    journal: int  # what is written down for roll-backs
 
 
 class TimerQueue(abc.ABC):
     """The timers of all owned key groups, as a set and in order of time; registered by current key."""
 
     __slots__ = ()
+
+    #: How the namespaces of timers are encoded.
+    namespace_codec: Codec[Any]
 
     @abc.abstractmethod
     def register(self, time: int, name: str, namespace: Hashable = VOID_NAMESPACE) -> bool:
@@ -76,3 +81,9 @@ class TimerQueue(abc.ABC):
     @abc.abstractmethod
     def check_invariants(self) -> None:
         """Raise `InvariantError` if set and order disagree. O(timers)."""
+
+    def __reduce__(self) -> NoReturn:
+        raise KeyContextError(
+            "a timer queue cannot be pickled or copied: it belongs to the backend of one process. Was it caught in "
+            "a closure that Spark sends elsewhere? Ask for it where it is used."
+        )

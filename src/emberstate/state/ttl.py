@@ -84,9 +84,20 @@ class TtlClock:
         self.processing_time: int | None = None
         self.event_time: int | None = None
 
+    def reading(self, time: TtlTime) -> int | None:
+        """The present by one of the two times, or None while it is not known."""
+        return self.processing_time if time is TtlTime.PROCESSING else self.event_time
+
+    def stopped(self) -> TtlClock:
+        """A clock that stands still at the present."""
+        clock = TtlClock()
+        clock.processing_time = self.processing_time
+        clock.event_time = self.event_time
+        return clock
+
     def now(self, time: TtlTime) -> int:
         """The present by one of the two times."""
-        micros = self.processing_time if time is TtlTime.PROCESSING else self.event_time
+        micros = self.reading(time)
         if micros is None:
             raise KeyContextError(
                 f"a state with time to live was used before the {time.value} time was set: set "

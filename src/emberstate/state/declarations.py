@@ -1,0 +1,132 @@
+"""Declaring states to a backend: the same name says the same everywhere; handles, plain and with time to live.
+
+What every backend does alike when a state is asked for. `StateHandles` names the backend's own states.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from emberstate.codec import Codec, OpaqueCodec
+from emberstate.errors import StateDeclarationError
+from emberstate.state.checked_functions import CheckedAggregate, CheckedReduce
+from emberstate.state.descriptors import (
+    AggregatingStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    StateDescriptor,
+    ValueStateDescriptor,
+)
+from emberstate.state.ttl_states import (
+    Expiry,
+    StampedAggregate,
+    StampedReduce,
+    TtlAggregatingState,
+    TtlListState,
+    TtlMapState,
+    TtlReducingState,
+    TtlValueState,
+)
+from emberstate.state.user_facing_map_state import UserFacingMapState
+from emberstate.state.user_facing_states import (
+    UserFacingAggregatingState,
+    UserFacingListState,
+    UserFacingReducingState,
+    UserFacingValueState,
+)
+
+_USER_FACING: dict[str, Callable[[Any, Any], Any]] = {
+    ValueStateDescriptor.kind: UserFacingValueState,
+    ListStateDescriptor.kind: UserFacingListState,
+    MapStateDescriptor.kind: UserFacingMapState,
+    ReducingStateDescriptor.kind: UserFacingReducingState,
+    AggregatingStateDescriptor.kind: UserFacingAggregatingState,
+}
+
+
+def user_facing(internal: Any, descriptor: StateDescriptor) -> Any:
+    """What a user holds of an internal state."""
+    return _USER_FACING[descriptor.kind](internal, descriptor)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StateHandles:
+    """A backend's states: each is made of (table, namespace), the folding ones of a function too."""
+
+    value: Callable[[Any, Any], Any]
+    list: Callable[[Any, Any], Any]
+    map: Callable[[Any, Any], Any]
+    reducing: Callable[[Any, Any, Any], Any]
+    aggregating: Callable[[Any, Any, Any], Any]
+
+    def internal(self, descriptor: StateDescriptor, table: Any, namespace: Any, expiry: Expiry | None) -> Any:
+        """The internal state of a descriptor; in the rules of its time to live if it has one."""
+        if isinstance(descriptor, ValueStateDescriptor):
+            value = self.value(table, namespace)
+            return value if expiry is None else TtlValueState(value, expiry)
+        if isinstance(descriptor, ListStateDescriptor):
+            elements = self.list(table, namespace)
+            return elements if expiry is None else TtlListState(elements, expiry)
+        if isinstance(descriptor, MapStateDescriptor):
+            pairs = self.map(table, namespace)
+            return pairs if expiry is None else TtlMapState(pairs, expiry)
+        if isinstance(descriptor, ReducingStateDescriptor):
+            reduce = CheckedReduce(descriptor)
+            if expiry is None:
+                return self.reducing(table, namespace, reduce)
+            return TtlReducingState(self.reducing(table, namespace, StampedReduce(reduce, expiry)), expiry)
+        if isinstance(descriptor, AggregatingStateDescriptor):
+            fold = CheckedAggregate(descriptor)
+            if expiry is None:
+                return self.aggregating(table, namespace, fold)
+            stamped = self.aggregating(table, namespace, StampedAggregate(fold, expiry))
+            return TtlAggregatingState(stamped, expiry, fold)
+        raise StateDeclarationError(f"{descriptor!r} is not one of the five state descriptors")
+
+
+def check_declared(what: str, namespace_codec: Codec[Any]) -> None:
+    """Refuse a handle on what was restored without being declared: it is bytes."""
+    if isinstance(namespace_codec, OpaqueCodec):
+        raise StateDeclarationError(
+            f"{what} was not declared when state was restored and is kept as bytes (keep_states): declare it "
+            f"before the restore, so that it is decoded"
+        )
+
+
+def check_same_declaration(
+    first: StateDescriptor,
+    first_namespace: Codec[Any],
+    second: StateDescriptor,
+    second_namespace: Codec[Any],
+) -> None:
+    """Refuse a second declaration of a name that says something else.
+
+    Functions are not compared, for every declaration may make its own; the first one's is used.
+    """
+    for what, before, now in (
+        ("kind", first.kind, second.kind),
+        ("codec", first.codec.name, second.codec.name),
+        ("type", first.codec.schema, second.codec.schema),
+        ("user key type", _user_key_schema(first), _user_key_schema(second)),
+        ("namespace type", first_namespace.schema, second_namespace.schema),
+        ("time to live", first.ttl, second.ttl),
+        ("default", _encoded_default(first), _encoded_default(second)),
+    ):
+        if before != now:
+            raise StateDeclarationError(
+                f"state {second.name!r} is registered already with another {what}: {before!r}, now "
+                f"{now!r}. State names are unique: choose another name, or declare it the same everywhere."
+            )
+
+
+def _user_key_schema(descriptor: StateDescriptor) -> Any:
+    return descriptor.key_codec.schema if isinstance(descriptor, MapStateDescriptor) else None
+
+
+def _encoded_default(descriptor: StateDescriptor) -> bytes | None:
+    if not isinstance(descriptor, ValueStateDescriptor) or descriptor.default is None:
+        return None
+    return descriptor.codec.encode(descriptor.default)

@@ -1,0 +1,88 @@
+"""Removing what has expired although nobody reads it, a little at a time: the part that all backends share.
+
+A backend gives one sweep per state with time to live: an iterator that looks at a bounded part of the state with
+every step and removes what has expired there, by ordinary changes, which a commit writes and a roll-back undoes.
+`TtlCleanUp` goes through the sweeps, pass after pass, and stops where the caller's budget ends.
+
+Who drives the backend calls it at the end of a transaction, when all rows and timers have been handled. So what a
+transaction sees does not depend on how far the clean-up has come: a rerun from the same snapshot reads the same,
+also of states that show what has expired until it is cleaned up. How far it has come is not rolled back; a rerun
+goes on where the failed attempt stopped.
+
+Thread safety: the backend's owner thread.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+
+class SweptPart(NamedTuple):
+    """What one step of a sweep did."""
+
+    looked_at: int  # at least 1, so that a walk over nothing ends too
+    removed: int
+
+
+#: One walk over all that one state holds.
+Sweep = Iterator[SweptPart]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TtlCleanUpStatistics:
+    """What clean-up has done, in attempts that were rolled back too."""
+
+    looked_at: int
+    removed: int  # values, elements of lists and user values of maps
+    passes: int  # walks over all states that were finished
+
+
+class TtlCleanUp:
+    """The clean-up of one backend: where it stands, and what it has done.
+
+    >>> clean_up = TtlCleanUp(lambda: [iter([SweptPart(10, 3), SweptPart(10, 0)]), iter([SweptPart(10, 1)])])
+    >>> clean_up.run(15), clean_up.run(15)
+    (3, 4)
+    >>> clean_up.statistics()
+    TtlCleanUpStatistics(looked_at=40, removed=7, passes=1)
+    """
+
+    __slots__ = ("_looked_at", "_passes", "_removed", "_sweeps", "_walk")
+
+    def __init__(self, sweeps: Callable[[], Iterable[Sweep]]) -> None:
+        """`sweeps` gives those of a new pass."""
+        self._sweeps = sweeps
+        self._walk: Iterator[SweptPart] | None = None
+        self._looked_at = 0
+        self._removed = 0
+        self._passes = 0
+
+    def run(self, budget: int) -> int:
+        """Go on until about `budget` values have been looked at, or all of them once; how many were removed."""
+        if budget < 1:
+            raise ValueError(f"the budget of a clean-up must be at least 1, found {budget!r}")
+        looked_at = removed = 0
+        whole = False
+        while looked_at < budget:
+            if self._walk is None:
+                self._walk = itertools.chain.from_iterable(self._sweeps())
+                whole = True
+            part = next(self._walk, None)
+            if part is None:
+                self._walk = None
+                self._passes += 1
+                if whole:
+                    break  # everything was looked at by this call
+                continue
+            looked_at += part.looked_at
+            removed += part.removed
+        self._looked_at += looked_at
+        self._removed += removed
+        return removed
+
+    def statistics(self) -> TtlCleanUpStatistics:
+        """What has been done so far."""
+        return TtlCleanUpStatistics(self._looked_at, self._removed, self._passes)
