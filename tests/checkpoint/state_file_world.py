@@ -19,6 +19,7 @@ from emberstate.state.descriptors import (
     StateDescriptor,
     ValueStateDescriptor,
 )
+from emberstate.state.keyed_state_backend import KeyedStateBackend
 from emberstate.state.states import AggregateFunction
 from emberstate.state.ttl import TtlConfig
 
@@ -97,7 +98,7 @@ def make_backend(
     return backend
 
 
-def content_of(backend: HeapKeyedStateBackend, groups: KeyGroupRange | None = None) -> dict[Any, Any]:
+def content_of(backend: Any, groups: KeyGroupRange | None = None) -> dict[Any, Any]:
     """{(state, key, namespace): (key group, content)}, timer queues as states named "queue …"."""
     wanted = backend.context.key_group_range if groups is None else groups
     tables = dict(backend.registered_kv_states)
@@ -112,7 +113,7 @@ def content_of(backend: HeapKeyedStateBackend, groups: KeyGroupRange | None = No
     return found
 
 
-def handle(backend: HeapKeyedStateBackend, name: str, namespace: Any = "") -> Any:
+def handle(backend: KeyedStateBackend, name: str, namespace: Any = "") -> Any:
     """A state of the backend."""
     if name == "window" and namespace == "":
         namespace = (0, 10)
@@ -155,7 +156,7 @@ STEPS = st.one_of(
 )
 
 
-def do(backend: HeapKeyedStateBackend, step: tuple[Any, ...]) -> None:
+def do(backend: KeyedStateBackend, step: tuple[Any, ...]) -> None:
     """Carry out one of `STEPS`; keys of other slots are left alone."""
     what, key, namespace, *arguments = step
     if backend.context.grouper(key) not in backend.context.key_group_range:

@@ -89,8 +89,10 @@ def apply_by_document(data: bytes, content: dict[Any, Any]) -> None:
             elif row["op"] == PUT:
                 content[entry] = (group, {**(old or {}), row["user_key"]: value if state["type"] else True})
             elif row["op"] == REMOVED:
-                left = {user_key: v for user_key, v in old.items() if user_key != row["user_key"]}
+                left = {user_key: v for user_key, v in (old or {}).items() if user_key != row["user_key"]}
                 content[entry] = (group, left)
+                if not left:
+                    del content[entry]
             else:
                 raise NotReadable("op")
 

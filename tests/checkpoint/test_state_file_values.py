@@ -149,11 +149,11 @@ def test_timers_in_typed_namespaces() -> None:
     restore(opened(data), restored)
     restored.check_invariants()
     assert queue.poll(5) == (5, "ann", "close", (0, 5))
-    with pytest.raises(RestoreRefusedError, match=r"'windows' with timers .*: declare it first"):
+    with pytest.raises(RestoreRefusedError, match="timers/windows: it is stored and not declared"):
         restore(opened(data), make_backend())
     other = make_backend()
     other.get_timer_queue("windows")
-    with pytest.raises(RestoreRefusedError, match="timer queue 'windows': its user key type"):
+    with pytest.raises(RestoreRefusedError, match="timers/windows: its timer type"):
         restore(opened(data), other)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from emberstate.checkpoint.faulty_storage import FaultPlan, FaultyFileSystem, Gate
-from emberstate.checkpoint.local_storage import FileSystem, LocalStorage
+from emberstate.checkpoint.local_storage import WRITES, FileSystem, LocalStorage
 from emberstate.checkpoint.storage import StorageOutcomeUnknownError
 from emberstate.errors import StorageError, StorageNotFoundError
 
@@ -208,24 +208,28 @@ def test_a_writer_that_wakes_up_late(tmp_path: Path) -> None:
     assert successor.read("chk/7") == b"successor"
 
 
-def test_leftovers_taken_from_under_a_writer(tmp_path: Path) -> None:
-    """Catches: a writer whose temporary file a successor removed reporting success, or a raw error."""
+@pytest.mark.parametrize("times", [1, 2, WRITES])
+def test_leftovers_taken_from_under_a_writer(tmp_path: Path, times: int) -> None:
+    """Catches: a writer whose temporary file a start removed reporting success falsely, giving up, or a raw error."""
     plan = FaultPlan()
-    fenced = LocalStorage(tmp_path, writer="old", file_system=FaultyFileSystem(tmp_path, plan))
-    gate, caught = Gate(), []
-    plan.hold(gate, operation="link")
+    storage = LocalStorage(tmp_path, writer="old", file_system=FaultyFileSystem(tmp_path, plan))
+    gates = [Gate() for _ in range(times)]
+    caught = []
+    for nth, gate in enumerate(gates, start=1):
+        plan.hold(gate, operation="link", nth=nth)
 
     def write() -> None:
         try:
-            fenced.write_new("chk/1", b"x")
+            storage.write_new("chk/1", b"x")
         except StorageError as error:
             caught.append(error.errno)
 
     thread = threading.Thread(target=write)
     thread.start()
-    assert gate.reached.wait(60)
-    assert LocalStorage(tmp_path).remove_leftovers(lambda writer: writer == "new") == 1
-    gate.opened.set()
+    for gate in gates:
+        assert gate.reached.wait(60)
+        assert LocalStorage(tmp_path).remove_leftovers(lambda writer: writer == "new") == 1
+        gate.opened.set()
     thread.join(60)
-    assert caught == [errno.ENOENT]
-    assert LocalStorage(tmp_path).list() == []
+    assert caught == ([errno.ENOENT] if times == WRITES else [])
+    assert LocalStorage(tmp_path).list() == ([] if times == WRITES else ["chk/1"])

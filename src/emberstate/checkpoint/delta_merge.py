@@ -15,6 +15,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Final
 
+from emberstate.checkpoint.restore_part import RestorePart, as_part
 from emberstate.checkpoint.state_file import WrittenFile, assemble
 from emberstate.checkpoint.state_file_reader import StateFileReader
 from emberstate.checkpoint.state_meta import FileMeta, StoredState, library_version
@@ -68,23 +69,31 @@ class _Steps:
             rows.add(*entry, op, user_key, value, stamp, 1)
 
 
-def merge_deltas(files: Sequence[StateFileReader]) -> WrittenFile:
+def merge_deltas(deltas: Sequence[RestorePart | StateFileReader]) -> WrittenFile:
     """One delta for several, given in their order: applying it gives what applying all of them gives.
 
+    Of a part, only its key groups are taken; what was decided about its states must be the same for all, and
+    holds for the merged file too.
+
     Raises:
-        RestoreRefusedError: they cannot be one file, since a state was declared differently in between.
+        RestoreRefusedError: they cannot be one file, since a state was declared differently in between, or
+            other decisions were taken about them. Write a base instead.
     """
-    meta = _merged_meta([file.meta for file in files])
+    parts = [part for part in map(as_part, deltas) if part.key_groups]
+    meta = _merged_meta(parts)
     position_of = {state.identity: position for position, state in enumerate(meta.states)}
     entries: dict[_Entry, _Steps] = {}
-    for file in files:
+    for part in parts:
+        file, wanted = part.reader, part.key_groups
         positions = [position_of[state.identity] for state in file.meta.states]
-        for number, batch in file.batches():
+        for number, batch in file.batches(wanted):
             names = ("key_group", "state", "key", "namespace", "op", "user_key", "value", "stamp")
             columns = [batch.column(name).to_pylist() for name in names]
             for group, state, key, namespace, op, user_key, value, stamp in zip(*columns, strict=True):
                 if state >= len(positions) or not _REPLACED <= op <= _APPENDED:
                     raise file.corruption(number, f"step {op} of state {state}, there are {len(positions)} states")
+                if not wanted.start <= group <= wanted.end:
+                    continue
                 entry = (group, positions[state], key, namespace)
                 steps = entries.get(entry)
                 if steps is None:
@@ -96,7 +105,8 @@ def merge_deltas(files: Sequence[StateFileReader]) -> WrittenFile:
     return assemble(meta, rows)
 
 
-def _merged_meta(metas: Sequence[FileMeta]) -> FileMeta:
+def _merged_meta(parts: Sequence[RestorePart]) -> FileMeta:
+    metas = [part.reader.meta for part in parts]
     if not metas or any(meta.kind != "delta" for meta in metas):
         raise RestoreRefusedError(f"only deltas can be merged, found {[meta.kind for meta in metas]}")
     first = metas[0]
@@ -110,7 +120,13 @@ def _merged_meta(metas: Sequence[FileMeta]) -> FileMeta:
                     f"{state.kind} state {state.name!r} was declared differently in between: these deltas "
                     f"cannot be one file. Write a base instead."
                 )
-    groups = KeyGroupRange(min(m.key_groups.start for m in metas), max(m.key_groups.end for m in metas))
+    if any(part.evolution != parts[0].evolution for part in parts):
+        raise RestoreRefusedError(
+            "states were renamed, dropped or migrated between these deltas: they cannot be one file. Write a base "
+            "instead."
+        )
+    ranges = [part.key_groups for part in parts]
+    groups = KeyGroupRange(min(taken.start for taken in ranges), max(taken.end for taken in ranges))
     in_order = tuple(states[identity] for identity in sorted(states))
     merged = sum(meta.merged for meta in metas)
     return dataclasses.replace(first, key_groups=groups, states=in_order, merged=merged, library=library_version())

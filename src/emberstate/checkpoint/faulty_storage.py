@@ -174,6 +174,7 @@ class FaultyStorage(Storage):
     def __init__(self, inner: Storage, plan: FaultPlan | None = None) -> None:
         self.inner = inner
         self.plan = FaultPlan() if plan is None else plan
+        self.shared = inner.shared
 
     def write_new(self, path: str, data: BytesLike | Sequence[BytesLike]) -> None:
         whole = b"".join(as_parts(data))
@@ -332,7 +333,7 @@ class FaultyFileSystem(FileSystem):
         folder = self._opened[directory]
 
         def effect() -> None:
-            for name, stood_for in self._names.items():
+            for name, stood_for in list(self._names.items()):  # other threads add to them
                 if name.parent == folder:
                     del stood_for[:-1]
 

@@ -28,6 +28,7 @@ import secrets
 import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Final
 
 from emberstate.checkpoint.storage import (
     TEMPORARY,
@@ -74,6 +75,14 @@ class FileSystem:
         os.fsync(directory)
 
 
+#: How often a file is written whose temporary file others remove, before that is an error.
+WRITES: Final = 20
+
+
+class _TemporaryGone(FileNotFoundError):
+    """Somebody removed the temporary file before it was linked; nothing is visible, and it can be written anew."""
+
+
 class LocalStorage(BaseStorage):
     """Files below a directory, which is made by the first write."""
 
@@ -96,9 +105,18 @@ class LocalStorage(BaseStorage):
 
     def _put_new(self, path: str, parts: Sequence[memoryview]) -> None:
         target = self._root / path
-        self._make_directories(target.parent)
-        self._make_directories(self._root / TEMPORARY)
-        temporary = self._root / TEMPORARY / f"{self.writer}~{secrets.token_hex(8)}"
+        for last in (*(False,) * (WRITES - 1), True):
+            self._make_directories(target.parent)
+            self._make_directories(self._root / TEMPORARY)
+            temporary = self._root / TEMPORARY / f"{self.writer}~{secrets.token_hex(8)}"
+            try:
+                self._put_through(temporary, target, path, parts)
+                return
+            except _TemporaryGone:
+                if last:
+                    raise
+
+    def _put_through(self, temporary: Path, target: Path, path: str, parts: Sequence[memoryview]) -> None:
         try:
             self._write_temporary(temporary, parts)
             # Opened before the link: if no descriptor is left, this fails while nothing is visible yet.
@@ -129,6 +147,10 @@ class LocalStorage(BaseStorage):
             self._disk.link(temporary, target)
         except FileExistsError:
             raise self._taken(path) from None
+        except FileNotFoundError as error:
+            if target.parent.is_dir() and not temporary.exists():
+                raise _TemporaryGone(error.errno, "a start took the temporary file for a leftover") from error
+            raise
         except OSError as error:
             if error.errno in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK):
                 raise StorageError(

@@ -18,6 +18,8 @@ class MemoryStorage(BaseStorage):
     b'mine'
     """
 
+    shared = False
+
     def __init__(self, *, writer: str | None = None) -> None:
         super().__init__(writer)
         self._files: dict[str, bytes] = {}  # guarded by _lock

@@ -12,25 +12,30 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from emberstate.checkpoint.state_bindings import StateBinding
 from emberstate.codec import Codec
 from emberstate.errors import CodecError, StateTypeError
 from emberstate.heap.copy_on_write_state_map import CopyOnWriteStateMap
+from emberstate.heap.heap_keyed_state_backend import HeapKeyedStateBackend
 from emberstate.heap.list_value import AppendList
 from emberstate.heap.state_map import StateMap
+from emberstate.state.keyed_state_backend import KeyedStateBackend
 from emberstate.state.stamped import Stamped
 
 
-def located(error: StateTypeError, bindings: list[StateBinding]) -> StateTypeError:
+def located(error: StateTypeError, backend: KeyedStateBackend) -> StateTypeError:
     """The error with the state and key whose value it is about; as it is, if that cannot be told."""
-    for binding in bindings:
-        if binding.codec is None or binding.codec.immutable:
+    if not isinstance(backend, HeapKeyedStateBackend):
+        return error  # other backends hand nothing out for change
+    for name, state in backend.registered_states.items():
+        codec = state.descriptor.codec
+        if codec.immutable:
             continue
-        for _, map in binding.table.used_maps():
+        for _, map in state.table.used_maps():
             for key, namespace, value in _lent(map):
-                found = _problem(binding.codec, value)
+                found = _problem(codec, value)
                 if found is not None:
-                    return StateTypeError(f"{binding.label}, key {key!r}, namespace {namespace!r}: {found}")
+                    label = f"{state.descriptor.kind} state {name!r}"
+                    return StateTypeError(f"{label}, key {key!r}, namespace {namespace!r}: {found}")
     return error
 
 

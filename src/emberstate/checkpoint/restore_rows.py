@@ -1,9 +1,10 @@
 """From state files back to live state: any key groups from any set of files, in the order they were written.
 
-A base and the deltas after it are applied row by row through `heap.bulk_load`. Which stored state goes into
-which declared one is decided before the first row is read: what cannot be restored faithfully is refused with
-nothing changed. What is found wrong with rows raises CorruptionError naming file, batch and row, and leaves
-the backend half filled: throw it away.
+A base and the deltas after it are applied row by row, through `heap.bulk_load` or what another backend loads
+rows with. Which stored state goes into which declared one is decided before the first row is read
+(`check_restore`): what cannot be restored faithfully is refused with nothing changed. What is found wrong with
+rows raises CorruptionError naming file, batch and row, and leaves the backend half filled: throw it away.
+Restoring again into a new one gives the same.
 
 Loading runs no code of the file's: values are decoded by the codec that the caller declares, and only if the
 file says that the same codec wrote them.
@@ -15,24 +16,35 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable
-from typing import Any
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Unpack, cast
 
 import pyarrow as pa
 
-from emberstate.checkpoint.key_bytes import KeyBytes, key_bytes
+from emberstate.checkpoint.check_restore import check_restore
+from emberstate.checkpoint.evolution import Evolution
+from emberstate.checkpoint.kept_states import keep
+from emberstate.checkpoint.restore_options import RestoreOptions
+from emberstate.checkpoint.restore_part import RestorePart, as_part
 from emberstate.checkpoint.state_bindings import StateBinding, bindings_of
 from emberstate.checkpoint.state_file_reader import StateFileReader
 from emberstate.checkpoint.state_meta import TIMERS, StoredState
-from emberstate.codec import Codec, TypeSchema, compare, decoder_for
-from emberstate.errors import CodecError, EmberstateError, RestoreRefusedError
+from emberstate.checkpoint.type_matching import Part, namespace_part, user_key_part, value_part
+from emberstate.checkpoint.verdict import RestoreVerdict
+from emberstate.codec import OpaqueCodec, compare, decoder_for
+from emberstate.errors import CodecError
 from emberstate.heap.bulk_load import BulkLoader, ValueLoader
 from emberstate.heap.bulk_load_composites import ListLoader, MapLoader
 from emberstate.heap.heap_keyed_state_backend import HeapKeyedStateBackend
 from emberstate.heap.row_columns import SCALARS, BadRow, Cells, Decoder, RowColumns
-from emberstate.heap.snapshots import FIRST_VERSION
 from emberstate.keygroups import KeyGroupRange
+from emberstate.state.key_bytes import KeyBytes, key_bytes
+from emberstate.state.keyed_state_backend import KeyedStateBackend
+from emberstate.state.row_loading import FileRules, LoadsRows, RowDecoders, RowLoader
 from emberstate.state.stamped import Stamped
+
+_log = logging.getLogger("emberstate.checkpoint")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -42,42 +54,72 @@ class RestoreCounts:
     files: int
     batches: int
     rows: int
+    verdict: RestoreVerdict
 
 
 def restore(
-    readers: Iterable[StateFileReader],
-    backend: HeapKeyedStateBackend,
-    key_groups: KeyGroupRange | None = None,
+    parts: Iterable[RestorePart | StateFileReader],
+    backend: KeyedStateBackend,
+    **options: Unpack[RestoreOptions],
 ) -> RestoreCounts:
-    """Load `key_groups` (default: all that the backend owns) from files, in the order in which they were
-    written.
+    """Load what the backend owns of `parts`, in the order given; a reader stands for all of its file.
+
+    Of a key group, the parts must come in the order in which they were written. Rows of key groups that are
+    not the part's, or not the backend's, are passed over; batches with nothing else are not read.
 
     The states must be registered (`get_partitioned_state`) and the backend empty and never snapshotted. Timer
-    queues that are not there yet are made.
+    queues that are stored and not there yet are made if their namespaces are strings.
+
+    A slot of many is given the parts with the evolutions of a verdict on all files, and of the options only
+    `keep_states` and the verdict's `settled`.
 
     Raises:
         RestoreRefusedError: the files do not fit what is declared; nothing was changed.
         CorruptionError: a file is damaged; the backend is of no use any more.
     """
-    wanted = backend.context.key_group_range if key_groups is None else key_groups
-    files = list(readers)
-    _check_backend(backend, wanted)
-    _make_queues(files, backend)
-    bindings = {binding.stored.identity: binding for binding in bindings_of(backend)}
-    loads = [_loaders(reader, backend, bindings) for reader in files]
+    todo = [as_part(part) for part in parts]
+    backend.check_unused()
+    verdict = check_restore(
+        [(part.reader.meta, part.evolution) for part in todo],
+        bindings_of(backend),
+        key_schema=backend.context.key_schema,
+        max_parallelism=backend.context.max_parallelism,
+        ttl_clock=backend.ttl_clock,
+        **options,
+    )
+    verdict.refuse()
+    _log_decisions(verdict)
+    return load(todo, backend, verdict)
+
+
+def load(todo: Sequence[RestorePart], backend: KeyedStateBackend, verdict: RestoreVerdict) -> RestoreCounts:
+    """Do what a verdict on these parts and this backend says."""
+    for name in verdict.queues:
+        backend.get_timer_queue(name)
+    for stored in verdict.kept:
+        keep(stored, backend)
+    bindings = {binding.stored.address: binding for binding in bindings_of(backend)}
+    decoders = _Decoders(bindings)
     batches = rows = 0
-    for reader, loaders in zip(files, loads, strict=True):
-        for number, batch in reader.batches(wanted):
-            rows += _apply(reader, number, batch, loaders, wanted)
+    for part, evolution in zip(todo, verdict.evolutions, strict=True):
+        wanted = part.key_groups.intersection(backend.context.key_group_range)
+        loaders = _loaders(part.reader, evolution, backend, decoders) if wanted else []
+        for number, batch in part.reader.batches(wanted):
+            rows += _apply(part.reader, number, batch, loaders, wanted)
             batches += 1
-    backend.registry.seal()  # what maps without versions took as lent
-    for binding in bindings.values():
-        if binding.stored.kind == TIMERS:
-            backend._timer_queues[binding.stored.name]._rebuild()
-    return RestoreCounts(len(files), batches, rows)
+    backend.after_load()
+    return RestoreCounts(len(todo), batches, rows, verdict)
 
 
-_Load = tuple[BulkLoader, StateBinding]
+def _log_decisions(verdict: RestoreVerdict) -> None:
+    for state in verdict.states:
+        if state.kind == "dropped":
+            _log.warning("restore: stored state %r is dropped, as was decided (drop_states)", state.name)
+        elif state.kind == "kept":
+            _log.warning("restore: stored state %r is not declared and kept as bytes (keep_states)", state.name)
+
+
+_Load = tuple[BulkLoader | RowLoader, StateBinding] | None  # None: the state was dropped
 
 
 def _apply(
@@ -95,13 +137,25 @@ def _apply(
             continue
         if state >= len(loaders):
             raise reader.corruption(number, f"row {start}: state {state} of {len(loaders)}")
-        loader, binding = loaders[state]
+        load = loaders[state]
+        if load is None:
+            continue
+        loader, binding = load
         try:
-            loader.load(columns, start, stop)
+            if isinstance(loader, BulkLoader):
+                loader.load(columns, start, stop)
+            else:
+                loader.load_rows(group, start, _plain_rows(batch, start, stop))
         except (BadRow, CodecError, UnicodeDecodeError) as error:
             raise reader.corruption(number, f"key group {group}, row {loader.row}, {binding.label}: {error}") from None
         rows += stop - start
     return rows
+
+
+def _plain_rows(batch: pa.RecordBatch, start: int, stop: int) -> Iterable[Any]:
+    """(key, namespace, step, user key, value, stamp) of some rows."""
+    names = ("key", "namespace", "op", "user_key", "value", "stamp")
+    return zip(*(batch.column(name).slice(start, stop - start).to_pylist() for name in names), strict=True)
 
 
 def _columns(batch: pa.RecordBatch) -> RowColumns:
@@ -133,107 +187,120 @@ def _view(buffer: pa.Buffer, layout: str, count: int) -> memoryview:
     return memoryview(buffer).cast("B").cast(layout)[:count]  # type: ignore[call-overload, no-any-return]
 
 
-# -- what may go where ---------------------------------------------------------------------------------------
-
-
-def _check_backend(backend: HeapKeyedStateBackend, wanted: KeyGroupRange) -> None:
-    for bound in (wanted.start, wanted.end):
-        backend.context.key_group_range.check(bound)
-    if backend.registry.version != FIRST_VERSION or backend.registry.live:
-        raise RestoreRefusedError("state can be restored only before the backend's first snapshot: use a new backend")
-    if backend.number_of_entries() or any(len(queue.table) for queue in backend._timer_queues.values()):
-        raise RestoreRefusedError("the backend holds state already: restore into a new one")
-
-
-def _make_queues(files: list[StateFileReader], backend: HeapKeyedStateBackend) -> None:
-    for reader in files:
-        for state in reader.meta.states:
-            if state.kind != TIMERS or state.name in backend._timer_queues or state.user_key is None:
-                continue
-            if state.user_key.kind != "tuple" or state.user_key.items[-1].kind != "str":
-                raise RestoreRefusedError(
-                    f"{reader.name} has timer queue {state.name!r} with timers {state.user_key.label}: declare it "
-                    f"first, get_timer_queue(name, namespace_type=…)"
-                )
-            backend.get_timer_queue(state.name)
+# -- what goes where ------------------------------------------------------------------------------------------
 
 
 def _loaders(
-    reader: StateFileReader, backend: HeapKeyedStateBackend, bindings: dict[tuple[bool, str], StateBinding]
+    reader: StateFileReader, evolution: Evolution, backend: KeyedStateBackend, decoders: _Decoders
 ) -> list[_Load]:
-    """For every state of a file, what loads it; RestoreRefusedError if one has no place to go."""
-    meta, context = reader.meta, backend.context
-    if meta.key_schema != context.key_schema.type_names or meta.max_parallelism != context.max_parallelism:
-        raise RestoreRefusedError(
-            f"{reader.name} has keys of {meta.key_schema} in {meta.max_parallelism} key groups, declared are "
-            f"{context.key_schema.type_names} in {context.max_parallelism}: keys would be in other groups. "
-            f"Declare what is stored, or rewrite the checkpoint offline."
-        )
-    keys = key_bytes(context.key_schema)
-    loads = []
-    for stored in meta.states:
-        binding = bindings.get(stored.identity)
-        if binding is None:
-            raise RestoreRefusedError(
-                f"{reader.name} has {stored.kind} state {stored.name!r}, which is not declared: declare it"
-            )
-        try:
-            loader = _loader(stored, binding, backend, keys, base=meta.kind == "base", exact=meta.merged == 1)
-        except RestoreRefusedError as error:
-            raise RestoreRefusedError(f"{reader.name}, {binding.label}: {error}") from None
+    """For every state of a file, what loads it."""
+    keys = key_bytes(backend.context.key_schema)
+    loads: list[_Load] = []
+    for stored in reader.meta.states:
+        name = evolution.name_of(stored.address)
+        if name is None:
+            loads.append(None)
+            continue
+        binding = decoders.bindings[name]
+        parts = decoders.of(stored, name, evolution.fields_of(stored.address))
+        stamp = evolution.stamps.get(stored.address)
+        if isinstance(backend, HeapKeyedStateBackend):
+            loader: BulkLoader | RowLoader = _heap_loader(reader, stored, binding, backend, keys, parts, stamp)
+        else:
+            loader = _row_loader(reader, stored, binding, cast(LoadsRows, backend), keys, parts, stamp)
         loads.append((loader, binding))
     return loads
 
 
-def _loader(
+_Parts = tuple[Decoder, Decoder, Decoder]
+
+
+def _heap_loader(
+    reader: StateFileReader,
     stored: StoredState,
     binding: StateBinding,
     backend: HeapKeyedStateBackend,
     keys: KeyBytes,
-    *,
-    base: bool,
-    exact: bool,
+    parts: _Parts,
+    stamp: int | None,
 ) -> BulkLoader:
-    if stored.kind != binding.stored.kind:
-        raise RestoreRefusedError(f"it was a {stored.kind} state; keep the kind, or store it under a new name")
-    if stored.codec != binding.stored.codec:
-        raise RestoreRefusedError(f"its codec was {stored.codec!r}; keep the codec")
-    keep_stamps, default_stamp = binding.ttl is not None, None
-    if binding.ttl is not None and stored.ttl is None:
-        try:
-            default_stamp = backend.ttl_clock.now(binding.ttl.time)
-        except EmberstateError as error:
-            raise RestoreRefusedError(f"it had no time to live, and gets its stamps now: {error}") from None
+    is_queue = stored.kind == TIMERS
     make: Callable[..., BulkLoader] = ValueLoader
     if stored.kind == "list":
         make = ListLoader
     elif stored.kind in ("map", TIMERS):
-        make = functools.partial(MapLoader, timers=stored.kind == TIMERS)
+        make = functools.partial(MapLoader, timers=is_queue)
+    tables: Mapping[str, Any] = backend.timer_queues if is_queue else backend.registered_states
     return make(
-        binding.table,
+        tables[binding.stored.name].table,
         Decoder(keys.decode, keys.scalar),
-        _decoder("namespace", stored.namespace, binding.namespace_codec),
-        _decoder("user key", stored.user_key, binding.user_key_codec),
-        _decoder("value", stored.type, binding.codec),
+        *parts,
         backend.context.grouper,
-        base=base,
-        exact=exact,
+        base=reader.meta.kind == "base",
+        exact=reader.meta.merged == 1,
         stamped=stored.ttl is not None,
-        stamp_type=Stamped if keep_stamps else None,
-        default_stamp=default_stamp,
+        stamp_type=None if binding.ttl is None else _stamping(stamp),
+        default_stamp=stamp,
     )
 
 
-def _decoder(part: str, stored: TypeSchema | None, codec: Codec[Any] | None) -> Decoder:
-    if stored is None or codec is None:
+def _row_loader(
+    reader: StateFileReader,
+    stored: StoredState,
+    binding: StateBinding,
+    backend: LoadsRows,
+    keys: KeyBytes,
+    parts: _Parts,
+    stamp: int | None,
+) -> RowLoader:
+    decoders = RowDecoders(keys.decode, *(part.decode for part in parts))
+    rules = FileRules(
+        base=reader.meta.kind == "base",
+        exact=reader.meta.merged == 1,
+        stamped=stored.ttl is not None,
+        keeps_stamps=binding.ttl is not None,
+        decided_stamp=stamp,
+    )
+    make = backend.timer_row_loader if stored.kind == TIMERS else backend.row_loader
+    return make(binding.stored.name, decoders, rules)
+
+
+def _stamping(decided: int | None) -> Callable[[Any, int], Stamped]:
+    """What makes a stamped value: of the row's own stamp, unless another was decided on."""
+    return Stamped if decided is None else lambda value, stamp: Stamped(value, decided)
+
+
+class _Decoders:
+    """The decoders of namespace, user key and value, made once for all files that store a state alike."""
+
+    def __init__(self, bindings: Mapping[str, StateBinding]) -> None:
+        self.bindings = bindings
+        self._made: dict[Any, tuple[Decoder, Decoder, Decoder]] = {}
+
+    def of(self, stored: StoredState, name: str, renames: dict[str, str]) -> tuple[Decoder, Decoder, Decoder]:
+        case = (stored, name, frozenset(renames.items()))
+        made = self._made.get(case)
+        if made is None:
+            binding = self.bindings[name]
+            made = self._made[case] = (
+                _decoder(namespace_part(stored, binding, renames)),
+                _decoder(user_key_part(stored, binding, renames)),
+                _decoder(value_part(stored, binding, renames)),
+            )
+        return made
+
+
+def _decoder(part: Part | None) -> Decoder:
+    if part is None:
         return Decoder(_nothing, None)
-    verdict = compare(stored, codec)
-    if verdict.kind == "refused":
-        raise RestoreRefusedError(f"its {part} type: {verdict}")
-    decode = decoder_for(stored, codec)
-    plain = verdict.kind == "compatible" and stored.kind == codec.schema.kind and stored.kind in SCALARS
+    codec = part.codec
+    if isinstance(codec, OpaqueCodec):
+        return Decoder(codec.decode, None)
+    decode = decoder_for(part.stored, codec, part.renames)
+    same = part.stored.kind == codec.schema.kind and compare(part.stored, codec, part.renames).kind == "compatible"
     # A float as a key must not be NaN, which only the codec knows.
-    return Decoder(decode, stored.kind if plain and not (codec.is_key and stored.kind == "float") else None)
+    plain = same and part.stored.kind in SCALARS and not (codec.is_key and part.stored.kind == "float")
+    return Decoder(decode, part.stored.kind if plain else None)
 
 
 def _nothing(data: bytes) -> Any:

@@ -1,4 +1,6 @@
-"""The states of a backend as files see them: in one order, each with the codecs of its parts.
+"""The states of a program as files see them: in one order, each with the codecs of its parts.
+
+A binding needs no backend: the driver makes them from descriptors, to ask what a restore would do.
 
 Thread safety: bindings are immutable. They are made on the owner's thread, or from a snapshot on any.
 """
@@ -12,23 +14,19 @@ from types import GenericAlias
 from typing import Any
 
 from emberstate.checkpoint.state_meta import TIMERS, FileMeta, StoredState, StoredTtl
-from emberstate.codec import Codec, key_codec_for
-from emberstate.heap.heap_keyed_state_backend import HeapKeyedStateBackend, RegisteredState
-from emberstate.heap.heap_snapshot import HeapSnapshot
-from emberstate.heap.heap_timer_queue import HeapTimerQueue
-from emberstate.heap.state_table import StateTable
+from emberstate.codec import Codec, OpaqueCodec, TypeSchema, key_codec_for, opaque_timer_codec
 from emberstate.keygroups import KeyGroupRange
-from emberstate.state.descriptors import MapStateDescriptor
-from emberstate.state.timers import VOID_NAMESPACE
+from emberstate.state.descriptors import MapStateDescriptor, StateDescriptor
+from emberstate.state.keyed_state_backend import DeclaredState, KeyedStateBackend, KeyedStateSnapshot
+from emberstate.state.timers import VOID_NAMESPACE, TimerQueue
 from emberstate.state.ttl import TtlConfig
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StateBinding:
-    """A registered state or timer queue, and how its parts are encoded."""
+    """A declared state or timer queue, and how its parts are encoded."""
 
     stored: StoredState
-    table: StateTable
     codec: Codec[Any] | None  # None for timers, which have no value
     user_key_codec: Codec[Any] | None
     namespace_codec: Codec[Any]
@@ -37,29 +35,47 @@ class StateBinding:
     @property
     def label(self) -> str:
         """How messages call the state."""
-        what = "timer queue" if self.stored.kind == TIMERS else f"{self.stored.kind} state"
-        return f"{what} {self.stored.name!r}"
+        return self.stored.label
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether it is carried along as bytes, undeclared."""
+        codec = self.user_key_codec if self.codec is None else self.codec
+        return isinstance(codec, OpaqueCodec)
 
 
-def bindings_of(backend: HeapKeyedStateBackend, snapshot: HeapSnapshot | None = None) -> list[StateBinding]:
+def bindings_of(backend: KeyedStateBackend, snapshot: KeyedStateSnapshot | None = None) -> list[StateBinding]:
     """What is registered now, or was when `snapshot` was taken, in the order of a file."""
-    # The backend hands out tables and handles; descriptors and queues it keeps to itself.
-    states: Mapping[str, RegisteredState] = backend._states if snapshot is None else snapshot.states
-    queues = backend._timer_queues if snapshot is None else snapshot._queues
-    bindings = [_of_state(registered) for registered in states.values()]
-    bindings += [_of_queue(queue) for queue in queues.values()]
+    states: Mapping[str, DeclaredState] = backend.registered_states if snapshot is None else snapshot.states
+    queues: Mapping[str, TimerQueue] = backend.timer_queues if snapshot is None else snapshot.timer_queues
+    bindings = [_state_binding(state.descriptor, state.namespace_codec) for state in states.values()]
+    bindings += [_queue_binding(name, queue.namespace_codec) for name, queue in queues.items()]
     return sorted(bindings, key=lambda binding: binding.stored.identity)
 
 
-def meta_of(backend: HeapKeyedStateBackend, kind: str, groups: KeyGroupRange, bindings: list[StateBinding]) -> FileMeta:
+def binding_of_state(descriptor: StateDescriptor, namespace_type: Any = str) -> StateBinding:
+    """The binding of a state that is declared, without a backend.
+
+    >>> from emberstate.state.descriptors import ValueStateDescriptor
+    >>> binding_of_state(ValueStateDescriptor("total", int)).label
+    "value state 'total'"
+    """
+    return _state_binding(descriptor, key_codec_for(namespace_type, where=f"namespace of state {descriptor.name!r}"))
+
+
+def binding_of_queue(name: str, namespace_type: Any = str) -> StateBinding:
+    """The binding of a timer queue that is declared, without a backend."""
+    return _queue_binding(name, key_codec_for(namespace_type, where=f"namespace of timer queue {name!r}"))
+
+
+def meta_of(backend: KeyedStateBackend, kind: str, groups: KeyGroupRange, bindings: list[StateBinding]) -> FileMeta:
     """The metadata of a file with these states."""
     context = backend.context
     stored = tuple(binding.stored for binding in bindings)
     return FileMeta(kind, context.key_schema.type_names, context.max_parallelism, groups, stored)
 
 
-def _of_state(registered: RegisteredState) -> StateBinding:
-    descriptor = registered.descriptor
+def _state_binding(descriptor: StateDescriptor, namespace_codec: Codec[Any]) -> StateBinding:
     ttl = descriptor.ttl
     key_codec = descriptor.key_codec if isinstance(descriptor, MapStateDescriptor) else None
     stored = StoredState(
@@ -68,16 +84,19 @@ def _of_state(registered: RegisteredState) -> StateBinding:
         descriptor.codec.name,
         descriptor.codec.schema,
         None if key_codec is None else key_codec.schema,
-        registered.namespace_codec.schema,
+        namespace_codec.schema,
         None if ttl is None else StoredTtl(ttl.micros, ttl.time.value),
     )
-    return StateBinding(stored, registered.table, descriptor.codec, key_codec, registered.namespace_codec, ttl)
+    return StateBinding(stored, descriptor.codec, key_codec, namespace_codec, ttl)
 
 
-def _of_queue(queue: HeapTimerQueue) -> StateBinding:
-    timer, namespace = _timer_codecs(queue.namespace_codec.type)
-    stored = StoredState(queue.table.name, TIMERS, "msgspec", None, timer.schema, namespace.schema, None)
-    return StateBinding(stored, queue.table, None, timer, namespace, None)
+def _queue_binding(name: str, timer_namespace: Codec[Any]) -> StateBinding:
+    timer, namespace = _timer_codecs(timer_namespace.type)
+    if isinstance(timer_namespace, OpaqueCodec):
+        parts = (*timer.schema.items[:2], timer_namespace.schema)
+        timer = opaque_timer_codec(TypeSchema("tuple", parts))
+    stored = StoredState(name, TIMERS, "msgspec", None, timer.schema, namespace.schema, None)
+    return StateBinding(stored, None, timer, namespace, None)
 
 
 @functools.lru_cache(maxsize=64)

@@ -19,16 +19,17 @@ import pyarrow as pa
 
 from emberstate.checkpoint.arrow_batches import schema_message, write_message
 from emberstate.checkpoint.arrow_footer import END_OF_STREAM, HEAD, METADATA_KEY, build_footer
+from emberstate.checkpoint.envelope import checksum
 from emberstate.checkpoint.file_limits import BASE_BATCH_ROWS, DELTA_BATCH_ROWS
-from emberstate.checkpoint.key_bytes import key_bytes
 from emberstate.checkpoint.refused_values import located
 from emberstate.checkpoint.state_bindings import bindings_of, meta_of
 from emberstate.checkpoint.state_meta import TIMERS, BatchEntry, FileMeta, index_to_json
 from emberstate.checkpoint.state_rows import EntryEncoder, Rows
 from emberstate.errors import StateTypeError
-from emberstate.heap.heap_keyed_state_backend import HeapKeyedStateBackend
-from emberstate.heap.heap_snapshot import HeapSnapshot
 from emberstate.keygroups import KeyGroupRange
+from emberstate.state.key_bytes import key_bytes
+from emberstate.state.keyed_state_backend import KeyedStateBackend, KeyedStateSnapshot
+from emberstate.state.ttl_filter import unexpired
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -46,13 +47,15 @@ class WrittenFile:
 
     data: bytes
     counts: FileCounts
+    #: Checksum of the footer, by which a manifest knows the file.
+    seal: str
 
 
 class FileAssembler:
     """Puts a file together, part by part: `head`, any number of `batch`, `end`; their results in order are
     the file."""
 
-    __slots__ = ("_blocks", "_entries", "_metadata", "_rows", "_size")
+    __slots__ = ("_blocks", "_entries", "_metadata", "_rows", "_size", "seal")
 
     def __init__(self, meta: FileMeta) -> None:
         self._metadata = {METADATA_KEY: meta.to_json()}
@@ -60,6 +63,8 @@ class FileAssembler:
         self._entries: list[BatchEntry] = []
         self._rows = 0
         self._size = 0
+        #: Checksum of the footer, once it is written.
+        self.seal = ""
 
     def head(self) -> bytes:
         """What the file begins with."""
@@ -79,6 +84,7 @@ class FileAssembler:
     def end(self) -> bytes:
         """What the file ends with."""
         footer = build_footer(schema_message(self._metadata), self._blocks, index_to_json(self._entries))
+        self.seal = checksum(footer)
         return self._counted(END_OF_STREAM + footer)
 
     def counts(self) -> FileCounts:
@@ -96,10 +102,10 @@ def assemble(meta: FileMeta, rows: Rows, max_rows: int = DELTA_BATCH_ROWS) -> Wr
     parts = [assembler.head()]
     parts += [assembler.batch(batch) for batch in rows.batches(max_rows)]
     parts.append(assembler.end())
-    return WrittenFile(b"".join(parts), assembler.counts())
+    return WrittenFile(b"".join(parts), assembler.counts(), assembler.seal)
 
 
-def write_delta(backend: HeapKeyedStateBackend, snapshot: HeapSnapshot) -> WrittenFile:
+def write_delta(backend: KeyedStateBackend, snapshot: KeyedStateSnapshot) -> WrittenFile:
     """What changed in `backend` since `snapshot`, as a file. The cost is that of what was touched.
 
     Raises:
@@ -115,7 +121,7 @@ def write_delta(backend: HeapKeyedStateBackend, snapshot: HeapSnapshot) -> Writt
     try:
         changed = backend.changes(snapshot)
     except StateTypeError as error:
-        raise located(error, bindings) from None
+        raise located(error, backend) from None
     for is_queue, changes in ((False, changed), (True, backend.timer_changes(snapshot))):
         for name, group, (key, namespace, steps) in changes:
             encoders[is_queue, name].add_steps(group, key, namespace, steps)
@@ -125,9 +131,12 @@ def write_delta(backend: HeapKeyedStateBackend, snapshot: HeapSnapshot) -> Writt
 class BaseWriter:
     """All that a snapshot saw of some key groups, as the parts of a file, one after the other.
 
+    What had expired by then is left out; see `emberstate.state.ttl_filter`.
+
     Iterating gives bytes; put together they are the file. What is held at once is one key group's share of
     one state, and no part takes the interpreter lock for long.
 
+    >>> from emberstate.heap.heap_keyed_state_backend import HeapKeyedStateBackend
     >>> from emberstate.keygroups import KeySchema
     >>> backend = HeapKeyedStateBackend(KeySchema.from_python(str))
     >>> with backend.snapshot() as snapshot:
@@ -139,8 +148,8 @@ class BaseWriter:
 
     def __init__(
         self,
-        backend: HeapKeyedStateBackend,
-        snapshot: HeapSnapshot,
+        backend: KeyedStateBackend,
+        snapshot: KeyedStateSnapshot,
         key_groups: KeyGroupRange | None = None,
         *,
         batch_rows: int = BASE_BATCH_ROWS,
@@ -168,6 +177,11 @@ class BaseWriter:
         """What was written so far."""
         return self._assembler.counts()
 
+    @property
+    def seal(self) -> str:
+        """Checksum of the footer, once all parts were taken."""
+        return self._assembler.seal
+
     def _write(self) -> Iterator[bytes]:
         yield self._assembler.head()
         for group in self._groups:
@@ -180,7 +194,10 @@ class BaseWriter:
         for position, binding in enumerate(self._bindings):
             encoder = EntryEncoder(position, binding, self._encode_key, rows)
             read = self._snapshot.timers if binding.stored.kind == TIMERS else self._snapshot.entries
-            encoder.add_entries(group, read(binding.stored.name, group))
+            entries = read(binding.stored.name, group)
+            if binding.ttl is not None:
+                entries = unexpired(entries, binding.ttl, self._snapshot.ttl_clock)
+            encoder.add_entries(group, entries)
             if rows.count >= self._batch_rows:  # small states of a group share a batch, large ones are let go
                 yield from rows.batches(self._batch_rows)
                 rows = Rows()

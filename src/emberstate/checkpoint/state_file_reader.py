@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from emberstate.checkpoint.arrow_batches import read_message
 from emberstate.checkpoint.arrow_footer import END_OF_STREAM, HEAD, TAIL, footer_length, parse_footer
+from emberstate.checkpoint.envelope import checksum
 from emberstate.checkpoint.file_limits import DEFAULT_LIMITS, FileLimits
 from emberstate.checkpoint.state_meta import BatchEntry, FileMeta, index_from_json
 from emberstate.errors import CorruptionError, RestoreRefusedError
@@ -34,12 +35,14 @@ ReadRange = Callable[[int, int], bytes]
 class StateFileReader:
     """An open state file."""
 
-    __slots__ = ("_blocks", "_limits", "_read_range", "entries", "meta", "name", "size")
+    __slots__ = ("_blocks", "_limits", "_read_range", "entries", "meta", "name", "seal", "size")
 
     meta: FileMeta
     """What the file is about."""
     entries: list[BatchEntry]
     """Its record batches, in order."""
+    seal: str
+    """Checksum of the footer, which holds those of the batches: who knows it knows the file."""
 
     def __init__(
         self,
@@ -61,6 +64,7 @@ class StateFileReader:
             footer = tail[-TAIL.size - length : -TAIL.size]
             if len(footer) < length:
                 footer = self._read(start, length)
+            self.seal = checksum(footer + tail[-TAIL.size :])
             parsed = parse_footer(footer)
             self.meta = FileMeta.from_json(parsed.metadata, limits)
             self.entries = index_from_json(parsed.index, self.meta, limits)

@@ -22,6 +22,7 @@ import sys
 from typing import Any, Final
 
 from emberstate.checkpoint.file_limits import FileLimits
+from emberstate.checkpoint.stored_fields import has_field
 from emberstate.codec import TypeSchema
 from emberstate.errors import CodecError, CorruptionError, EmberstateError, RestoreRefusedError
 from emberstate.keygroups import KeyGroupRange, KeySchema, check_max_parallelism
@@ -35,6 +36,8 @@ FORMAT_VERSION: Final = 1
 KNOWN_REQUIREMENTS: Final[frozenset[str]] = frozenset()
 
 TIMERS: Final = "timers"
+#: What stands before the name of a timer queue where it is named among states.
+TIMERS_PREFIX: Final = "timers/"
 KINDS: Final = frozenset({"value", "list", "map", "reducing", "aggregating", TIMERS})
 CODECS: Final = frozenset({"msgspec", "pickle"})
 
@@ -69,6 +72,20 @@ class StoredState:
     def identity(self) -> tuple[bool, str]:
         """What tells states apart, and their order: queues have names of their own, and come last."""
         return self.kind == TIMERS, self.name
+
+    @property
+    def address(self) -> str:
+        """How options and verdicts name it: queues behind `timers/`, which no state's name can begin with."""
+        return TIMERS_PREFIX + self.name if self.kind == TIMERS else self.name
+
+    def has_field(self, path: str) -> bool:
+        """Whether the type of its value, user key or namespace has the field."""
+        return any(has_field(part, path) for part in (self.type, self.user_key, self.namespace))
+
+    @property
+    def label(self) -> str:
+        """How messages call it."""
+        return f"timer queue {self.name!r}" if self.kind == TIMERS else f"{self.kind} state {self.name!r}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -220,6 +237,9 @@ def _read_state(plain: Any) -> StoredState:
         namespace = _schema(plain.get("namespace"))
     except EmberstateError as error:
         raise CorruptionError(f"the description of a state makes no sense: {error!s:.300}") from None
+    parts = [] if user_key is None or user_key.kind != "tuple" else [part.kind for part in user_key.items]
+    if kind == TIMERS and (parts[:2] != ["int", "str"] or len(parts) != 3):
+        raise CorruptionError(f"timers of queue {name!r:.60} are no (time, name, namespace)")
     return StoredState(name, kind, plain["codec"], type_, user_key, namespace, ttl)
 
 

@@ -39,6 +39,9 @@ TEMPORARY: Final = ".tmp"
 MAX_PART_BYTES: Final = 255
 MAX_PATH_BYTES: Final = 512
 
+#: How often the conditional create is tested before it is said not to be one.
+_PROBES: Final = 5
+
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _WRITER = re.compile(r"[A-Za-z0-9._-]{1,100}")
 
@@ -151,6 +154,9 @@ def as_parts(data: BytesLike | Sequence[BytesLike]) -> list[memoryview]:
 
 class Storage(abc.ABC):
     """Checkpoint storage. See the module for what every implementation promises."""
+
+    #: Whether other processes reach the same files by `describe`.
+    shared: bool = True
 
     @abc.abstractmethod
     def write_new(self, path: str, data: BytesLike | Sequence[BytesLike]) -> None:
@@ -280,20 +286,25 @@ class BaseStorage(Storage):
             self._sync(path)
 
     def check_conditional_create(self) -> None:
-        probe = f"{TEMPORARY}/{self.writer}~{secrets.token_hex(8)}"
         with self._call("writes", "testing the conditional create"):
-            try:
-                self._put_new(probe, [memoryview(b"first")])
-                with contextlib.suppress(StorageExistsError, StorageOutcomeUnknownError):
-                    self._put_new(probe, [memoryview(b"second")])
-                    raise self._overwrites()
-                if self._get(probe, None) != b"first":
-                    raise self._overwrites()
-            except BaseException:
-                with contextlib.suppress(OSError):  # the first error is the one that says something
-                    self._delete([probe])
-                raise
-            self._delete([probe])
+            # Another process that starts removes what is temporary, the probe too: then one try says nothing.
+            if not any(self._probe() for _ in range(_PROBES)):
+                raise self._overwrites()
+
+    def _probe(self) -> bool:
+        """Whether of two creations of one name the second failed."""
+        probe = f"{TEMPORARY}/{self.writer}~{secrets.token_hex(8)}"
+        try:
+            self._put_new(probe, [memoryview(b"first")])
+            with contextlib.suppress(StorageExistsError, StorageOutcomeUnknownError):
+                self._put_new(probe, [memoryview(b"second")])
+                return False
+            return self._get(probe, None) == b"first"
+        except FileNotFoundError:
+            return False
+        finally:
+            with contextlib.suppress(OSError):  # the first error is the one that says something
+                self._delete([probe])
 
     def remove_leftovers(self, is_live: Callable[[str], bool]) -> int:
         with self._call("deletes", "removing temporary files"):

@@ -1,0 +1,122 @@
+"""What checkpoints refer to, which of them are beyond retention, and which files nobody can ever need.
+
+These are the collector's decisions, without its deeds. `Known` is what it knows of the checkpoints that are
+there: manifests by number, None for one that cannot be read.
+
+Beyond retention is, and the newest of all never is, since nothing follows it,
+- what is older than the last `retained` commits; openings do not count;
+- an opening that another opening follows directly: a job that only starts, again and again, leaves one;
+- a stray: a manifest in whose place its successor knew another. A process that was overtaken can leave one, at a
+  number that had been collected.
+
+Thread safety: pure functions.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from emberstate.checkpoint.layout import CHECKPOINTS, INTENTS, OUTPUT, STATE
+from emberstate.checkpoint.manifest import Manifest
+
+Known = Mapping[int, Manifest | None]
+
+#: Files that `layout` names: nothing else is ever collected.
+_FILE: Final = re.compile(
+    rf"{STATE}/(?P<state>[0-9]{{6,}})/((?P<order>[0-9a-f]+)-)?[0-9a-f]+\.arrow"
+    rf"|{OUTPUT}/(?P<output>[0-9]{{6,}})/[0-9a-f]+"
+    rf"|{CHECKPOINTS}/(?P<bundle>[0-9]{{12,}})/bundle-[0-9a-f]+"
+)
+_INTENT: Final = re.compile(rf"{INTENTS}/[0-9]{{20}}-(?P<origin>[0-9a-z]+)")
+
+
+def beyond_retention(known: Known, retained: int) -> set[int]:
+    """The numbers of the checkpoints that are not to be kept for their own sake.
+
+    >>> beyond_retention({1: None, 2: None}, 3)
+    set()
+    """
+    gone = {number for number in known if _is_stray(known, number) or _is_superseded(known, number)}
+    commits = [number for number, found in known.items() if number not in gone and found and found.kind == "commit"]
+    if len(commits) >= retained:
+        oldest = sorted(commits)[-retained]
+        gone.update(number for number in known if number < oldest)
+    return gone
+
+
+def _is_stray(known: Known, number: int) -> bool:
+    found, successor = known[number], known.get(number + 1)
+    if found is None or successor is None or successor.parent is None:
+        return False
+    return successor.parent.number == number and successor.parent.id != found.id
+
+
+def _is_superseded(known: Known, number: int) -> bool:
+    found, successor = known[number], known.get(number + 1)
+    if found is None or successor is None or successor.parent is None:
+        return False
+    return found.kind == successor.kind == "opening" and successor.parent.id == found.id
+
+
+def state_paths(manifest: Manifest) -> Iterator[str]:
+    """The files that hold a checkpoint's state."""
+    for operator in manifest.operators:
+        for slot in operator.slots:
+            for file in slot.files:
+                yield file.place.path
+
+
+def output_paths(manifest: Manifest) -> Iterator[str]:
+    """The files that hold the output of a checkpoint's batch."""
+    return (output.place.path for output in manifest.outputs)
+
+
+def protected_paths(known: Known) -> set[str] | None:
+    """Every file that the checkpoints need: state, and the output of the newest, which a query may ask for again.
+
+    None if that cannot be told, since one of them cannot be read.
+    """
+    paths: set[str] = set()
+    for manifest in known.values():
+        if manifest is None:
+            return None
+        paths.update(state_paths(manifest))
+    newest = known[max(known)] if known else None
+    if newest is not None:
+        paths.update(output_paths(newest))
+    return paths
+
+
+def garbage(
+    paths: Iterable[str], protected: set[str], incarnation: int, unfinished: frozenset[str], before: int | None
+) -> list[str]:
+    """Of files that were listed, those that nobody needs or can ever refer to; the rule is `retention`'s.
+
+    `before` is the number of a checkpoint that is being made, from files that no manifest names yet; None if
+    none is.
+    """
+    return [path for path in paths if path not in protected and _is_over(path, incarnation, unfinished, before)]
+
+
+def _is_over(path: str, incarnation: int, unfinished: frozenset[str], before: int | None) -> bool:
+    match = _FILE.fullmatch(path)
+    if match is None:
+        return False
+    if match["bundle"] is not None:
+        return before is None or int(match["bundle"]) < before
+    writer = int(match["state"] or match["output"])
+    if writer != incarnation:
+        return writer < incarnation
+    if match["order"] is not None:
+        return match["order"] not in unfinished
+    return before is None
+
+
+def past_intents(paths: Iterable[str], known: Known) -> list[str]:
+    """Of intents that were listed, those of batches that follow none of the checkpoints."""
+    if any(manifest is None for manifest in known.values()):
+        return []
+    origins = {manifest.origin or "start" for manifest in known.values() if manifest is not None}
+    return [path for path in paths if (match := _INTENT.fullmatch(path)) and match["origin"] not in origins]

@@ -1,0 +1,704 @@
+"""The read-only reader: what a checkpoint holds, for any key, and as Arrow, without the classes of the job."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import decimal
+import enum
+import logging
+import random
+import uuid
+from collections.abc import Callable
+from datetime import UTC, timedelta
+from pathlib import Path
+from typing import Any, NamedTuple, NotRequired, TypedDict
+
+import msgspec
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from emberstate.checkpoint.catalogue import checkpoint_numbers
+from emberstate.checkpoint.chain import ChainPolicy
+from emberstate.checkpoint.checkpoint_reader import CACHED_GROUPS, CheckpointReader
+from emberstate.checkpoint.clock import ManualClock
+from emberstate.checkpoint.coordinator import CheckpointCoordinator, Transaction
+from emberstate.checkpoint.faulty_storage import FaultPlan, FaultyStorage
+from emberstate.checkpoint.local_storage import LocalStorage
+from emberstate.checkpoint.opening import OperatorSpec
+from emberstate.checkpoint.pins import pins
+from emberstate.checkpoint.slot_checkpoint import SlotCheckpoint
+from emberstate.checkpoint.state_bindings import bindings_of
+from emberstate.checkpoint.storage import Storage
+from emberstate.codec import pickle_codec
+from emberstate.errors import (
+    CheckpointCollectedError,
+    CorruptionError,
+    KeyContextError,
+    KeyGroupError,
+    ReadOnlyStateError,
+    RestoreRefusedError,
+    StateDeclarationError,
+    StateTypeError,
+)
+from emberstate.heap.heap_keyed_state_backend import HeapKeyedStateBackend
+from emberstate.keygroups import KeyGroupRange, KeySchema
+from emberstate.state.descriptors import (
+    AggregatingStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    StateDescriptor,
+    ValueStateDescriptor,
+)
+from emberstate.state.keyed_state_backend import KeyedStateBackend
+from emberstate.state.states import AggregateFunction
+from emberstate.state.timers import Timer
+from emberstate.state.ttl import TtlConfig, TtlTime
+from tests.checkpoint.small_job import SEEN, TOTAL, SharedMemory, SmallJob
+from tests.checkpoint.threads import Thread
+
+GROUPS = 16
+
+
+class Mean(AggregateFunction[float, tuple[float, int], float]):
+    def create_accumulator(self) -> tuple[float, int]:
+        return 0.0, 0
+
+    def add(self, value: float, accumulator: tuple[float, int]) -> tuple[float, int]:
+        return accumulator[0] + value, accumulator[1] + 1
+
+    def get_result(self, accumulator: tuple[float, int]) -> float:
+        return accumulator[0] / accumulator[1]
+
+    def merge(self, one: tuple[float, int], other: tuple[float, int]) -> tuple[float, int]:
+        return one[0] + other[0], one[1] + other[1]
+
+
+VALUE = ValueStateDescriptor("value", str)
+LIST = ListStateDescriptor("list", int)
+MAP = MapStateDescriptor("map", str, int)
+REDUCED = ReducingStateDescriptor("reduced", max, int)
+MEAN = AggregatingStateDescriptor("mean", Mean(), tuple[float, int])
+ALL: list[StateDescriptor] = [VALUE, LIST, MAP, REDUCED, MEAN]
+
+
+class Job:
+    """A job of one operator whose states are given; each batch is a function of a backend with a current key."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        states: list[StateDescriptor],
+        *,
+        key: Any = str,
+        parallelism: int = 2,
+        namespace_type: Any = str,
+        inline_bytes: int = 200,
+        retained: int = 2,
+        **options: Any,
+    ) -> None:
+        self.keys = KeySchema.from_python(key)
+        self.states = states
+        self.namespace_type = namespace_type
+        self.clock = ManualClock(1_000_000)
+        declared = bindings_of(self.backend(None))
+        spec = OperatorSpec(
+            name="op",
+            key_schema=self.keys,
+            parallelism=parallelism,
+            max_parallelism=GROUPS,
+            declared=declared,
+            **options,
+        )
+        policy = ChainPolicy(most_files=6, rewrite_at=3, small_bytes=4096)
+        self.coordinator = CheckpointCoordinator.open(
+            storage, "job", [spec], policy=policy, retained=retained, clock=self.clock
+        )
+        self.slots = [
+            SlotCheckpoint(self.backend, storage, policy=policy, inline_bytes=inline_bytes) for _ in range(parallelism)
+        ]
+
+    def backend(self, groups: KeyGroupRange | None) -> HeapKeyedStateBackend:
+        backend = HeapKeyedStateBackend(self.keys, max_parallelism=GROUPS, key_group_range=groups)
+        for state in self.states:
+            backend.get_partitioned_state(state, self.void, namespace_type=self.namespace_type)
+        backend.get_timer_queue("event")
+        return backend
+
+    @property
+    def void(self) -> Any:
+        return "" if self.namespace_type is str else (0, 0)
+
+    def run(self, *work: tuple[Any, Callable[[KeyedStateBackend], None]], watermark: int | None = None) -> None:
+        """Commit a batch: for each key, a function that changes its state."""
+        last = self.coordinator.latest.batch
+        batch = 0 if last is None else last.id + 1
+        transaction = self.coordinator.begin(batch, query="q", source=str(batch), watermark=watermark)
+        assert isinstance(transaction, Transaction)
+        acknowledgements = []
+        for task, slot in zip(transaction.tasks, self.slots, strict=True):
+            slot.start(task)
+            slot.backend.ttl_clock.processing_time = transaction.batch.processing_time
+            slot.backend.ttl_clock.event_time = transaction.batch.watermark
+            for key, change in work:
+                if self.keys.key_group(key, GROUPS) in slot.backend.context.key_group_range:
+                    slot.backend.set_current_key(key)
+                    change(slot.backend)
+            if slot._writer is not None:
+                slot._writer.wait(60)
+            acknowledgements.append(slot.prepare())
+        self.coordinator.commit(transaction, acknowledgements)
+
+    def close(self) -> None:
+        for slot in self.slots:
+            slot.close()
+
+
+def put(state: StateDescriptor, value: Any, namespace: Any = None) -> Callable[[KeyedStateBackend], None]:
+    """Give a state of the current key this content."""
+
+    def change(backend: KeyedStateBackend) -> None:
+        kind = str if namespace is None or isinstance(namespace, str) else tuple[int, int]
+        handle = backend.get_partitioned_state(state, "" if namespace is None else namespace, namespace_type=kind)
+        if state.kind == "map":
+            handle.clear()
+            handle.put_all(value)
+        elif state.kind in ("value", "list"):
+            handle.update(value)
+        else:
+            handle.add(value)
+
+    return change
+
+
+# -- opening --------------------------------------------------------------------------------------------------
+
+
+def test_opening_what_is_there_and_what_is_not(tmp_path: Path) -> None:
+    """Catches: the wrong checkpoint opened; a reader that writes; an error that does not say what there is."""
+    storage = LocalStorage(tmp_path / "checkpoints")
+    with pytest.raises(CheckpointCollectedError, match="there is no checkpoint"):
+        CheckpointReader.open(storage)
+    job = SmallJob(storage, retained=2)
+    job.open()
+    for number in range(4):
+        job.run(f"word-{number}")
+    job.coordinator.savepoint("s")  # type: ignore[union-attr]
+    before = sorted(tmp_path.rglob("*"))
+    assert CheckpointReader.open(str(tmp_path / "checkpoints")).manifest.number == 5
+    assert CheckpointReader.open(tmp_path / "checkpoints", 4).manifest.number == 4
+    assert CheckpointReader.open(storage, savepoint="s").manifest.kind == "savepoint"
+    with pytest.raises(CheckpointCollectedError, match="There are 4 to 5"):
+        CheckpointReader.open(storage, 1)
+    with pytest.raises(StateDeclarationError, match="no number"):
+        CheckpointReader.open(storage, 4, savepoint="s")
+    reader = CheckpointReader.open(storage)
+    with pytest.raises(StateDeclarationError, match=r"no operator 'word'; it has \['words'\]"):
+        reader.get("word", TOTAL, "ann")
+    with pytest.raises(StateDeclarationError, match=r"no state 'tota'.*\['seen', 'total'\]"):
+        reader.to_arrow("words", "tota")
+    with pytest.raises(KeyGroupError, match="asked for is 8"):
+        reader.to_arrow("words", "total", [8])
+    with pytest.raises(StateTypeError):
+        reader.get("words", TOTAL, 5)
+    assert sorted(tmp_path.rglob("*")) == before
+    reader.close()
+    reader.close()
+    with pytest.raises(KeyContextError, match="closed"):
+        reader.get("words", TOTAL, "ann")
+
+
+def test_every_checkpoint_reads_as_it_was() -> None:
+    """Catches: a reader that mixes checkpoints, slots, key groups or chains."""
+    storage = SharedMemory()
+    job = SmallJob(storage, retained=50, parallelism=3)
+    job.open()
+    for number in range(20):
+        job.run("ann", "bob", f"word-{number % 7}")
+        if number == 10:
+            job.parallelism = 2
+            job.open()
+    job.coordinator.savepoint("s")  # type: ignore[union-attr]
+    readers = [CheckpointReader.open(storage, number) for number in checkpoint_numbers(storage)]
+    for reader in [*readers, CheckpointReader.open(storage, savepoint="s")]:
+        manifest = reader.manifest
+        model = job.model if manifest.kind == "savepoint" else job.models[manifest.id]
+        for word in [*model, "nobody"]:
+            count, seen = model.get(word, (None, {}))
+            assert reader.get("words", TOTAL, word).value() == count
+            assert dict(reader.get("words", SEEN, word)) == seen
+        if model:
+            assert sorted(reader.keys("words", "total")) == sorted(model)
+            rows = {row["key"]: row["value"] for row in reader.to_arrow("words", "total").to_pylist()}
+            assert rows == {word: count for word, (count, _) in model.items()}
+            pairs = {(row["key"], row["user_key"]) for row in reader.to_arrow("words", "seen").to_pylist()}
+            assert pairs == {(word, batch) for word, (_, seen) in model.items() for batch in seen}
+
+
+# -- one key --------------------------------------------------------------------------------------------------
+
+
+def test_all_kinds_of_state_read_only() -> None:
+    """Catches: a kind that cannot be read, or can be changed."""
+    storage = SharedMemory()
+    job = Job(storage, ALL)
+    job.run(
+        *[("ann", put(VALUE, "hello")), ("ann", put(LIST, [1, 2])), ("ann", put(MAP, {"a": 1, "b": None}))],
+        *[("ann", put(REDUCED, number)) for number in (3, 7, 5)],
+        *[("ann", put(MEAN, number)) for number in (1.0, 2.0, 6.0)],
+    )
+    reader = CheckpointReader.open(storage)
+    assert reader.get("op", VALUE, "ann").value() == "hello"
+    assert reader.get("op", LIST, "ann").get() == [1, 2]
+    assert dict(reader.get("op", MAP, "ann")) == {"a": 1, "b": None}
+    assert reader.get("op", REDUCED, "ann").get() == 7
+    assert reader.get("op", MEAN, "ann").get() == 3.0
+    for state in ALL:
+        with pytest.raises(ReadOnlyStateError):
+            reader.get("op", state, "ann").clear()
+    assert reader.get("op", ValueStateDescriptor("value", str, default="?"), "bob").value() == "?"
+    assert [reader.get("op", state, "bob").get() for state in (LIST, REDUCED, MEAN)] == [[], None, None]
+    assert reader.get("op", MAP, "bob").is_empty()
+    assert [stored.name for stored in reader.states("op")] == ["list", "map", "mean", "reduced", "value", "event"]
+
+
+def test_a_descriptor_that_does_not_fit_is_refused() -> None:
+    """Catches: bytes of one type shown as another."""
+    storage = SharedMemory()
+    job = Job(storage, ALL)
+    job.run(("ann", put(VALUE, "hello")))
+    reader = CheckpointReader.open(storage)
+    with pytest.raises(RestoreRefusedError, match="value"):
+        reader.get("op", ValueStateDescriptor("value", int), "ann")
+    with pytest.raises(RestoreRefusedError, match="map state"):
+        reader.get("op", MapStateDescriptor("value", str, str), "ann")
+    with pytest.raises(RestoreRefusedError, match="namespace"):
+        reader.get("op", VALUE, "ann", (1, 2), namespace_type=tuple[int, int])
+    assert reader.get("op", VALUE, "ann").value() == "hello"
+
+
+def test_only_the_key_group_is_read_and_kept(caplog: pytest.LogCaptureFixture) -> None:
+    """Catches: a whole state read for one key; a cache without a bound, or for another descriptor; noise in the log."""
+    inner, plan = SharedMemory(), FaultPlan({})
+    job = Job(inner, ALL, parallelism=1, inline_bytes=0)
+    rng = random.Random(7)
+    words = {f"word-{number}": rng.randbytes(4096).hex() for number in range(200)}
+    job.run(*[(word, put(VALUE, content)) for word, content in words.items()])
+    for number in range(4):  # until the delta of everything has become a base
+        job.run(("ann", put(VALUE, f"x{number}")))
+    with caplog.at_level(logging.INFO, "emberstate"):
+        reader = CheckpointReader.open(FaultyStorage(inner, plan))
+        size = sum(file.place.size for slot in reader.manifest.operators[0].slots for file in slot.files)
+        assert size > 256 * 1024
+        read = inner.statistics().bytes_read
+        assert reader.get("op", VALUE, "word-0").value() == words["word-0"]
+        assert inner.statistics().bytes_read - read < size / 4
+        plan.calls.clear()
+        assert reader.get("op", VALUE, "word-0").value() == words["word-0"]
+        assert plan.calls == []
+        with pytest.raises(RestoreRefusedError):
+            reader.get("op", ValueStateDescriptor("value", int), "word-0")
+        for word in words:
+            reader.get("op", VALUE, word)
+        assert reader.statistics().groups_restored == GROUPS
+        assert reader.statistics().groups_cached <= CACHED_GROUPS
+    assert caplog.records == []
+
+
+def test_namespaces_and_timers() -> None:
+    """Catches: one window's state shown for another's; timers lost, or out of order."""
+    storage = SharedMemory()
+    job = Job(storage, [MAP], namespace_type=tuple[int, int])
+
+    def register(backend: KeyedStateBackend) -> None:
+        queue = backend.get_timer_queue("event")
+        for time, name in ((9, "b"), (9, "a"), (3, "z")):
+            queue.register(time, name, f"window of {name}")
+
+    job.run(("ann", put(MAP, {"a": 1}, (0, 10))), ("ann", put(MAP, {"b": 2}, (10, 20))), ("ann", register))
+    reader = CheckpointReader.open(storage)
+    windows = {"namespace_type": tuple[int, int]}
+    assert dict(reader.get("op", MAP, "ann", (0, 10), **windows)) == {"a": 1}
+    assert dict(reader.get("op", MAP, "ann", (10, 20), **windows)) == {"b": 2}
+    assert dict(reader.get("op", MAP, "ann", (20, 30), **windows)) == {}
+    assert reader.to_arrow("op", "map").to_pylist() == [
+        {"key": "ann", "namespace": {"_0": 0, "_1": 10}, "user_key": "a", "value": 1},
+        {"key": "ann", "namespace": {"_0": 10, "_1": 20}, "user_key": "b", "value": 2},
+    ]
+    expected = [Timer(time, "ann", name, f"window of {name}") for time, name in ((3, "z"), (9, "a"), (9, "b"))]
+    assert reader.timers("op", "event", "ann") == expected
+    assert reader.timers("op", "event", "bob") == []
+    assert list(reader.keys("op", "timers/event")) == ["ann"]
+    table = reader.to_arrow("op", "timers/event")
+    assert table.column_names == ["key", "time", "name", "namespace"]
+    assert table.column("time").cast(pa.int64()).to_pylist() == [3, 9, 9]
+
+
+def test_time_to_live_is_that_of_the_checkpoint() -> None:
+    """Catches: what had expired shown as live, or what is stored hidden from a table; stamps lost."""
+    processing = MapStateDescriptor("processing", str, int, ttl=TtlConfig(timedelta(seconds=10)))
+    event = ValueStateDescriptor("event-time", int, ttl=TtlConfig(timedelta(seconds=10), time=TtlTime.EVENT))
+    storage = SharedMemory()
+    job = Job(storage, [processing, event], retained=5)
+    job.run(("ann", put(processing, {"old": 1})), ("ann", put(event, 5)), watermark=1_000_000)
+    job.clock.advance(6_000_000)
+    job.run(("ann", lambda b: b.get_partitioned_state(processing).put("new", 2)), watermark=11_000_000)
+    job.clock.advance(6_000_000)
+    job.run(("bob", put(event, 7)), watermark=11_000_000)
+    reader = CheckpointReader.open(storage)
+    assert dict(reader.get("op", processing, "ann")) == {"new": 2}
+    assert reader.get("op", event, "ann").value() is None
+    assert reader.get("op", event, "bob").value() == 7
+    first = CheckpointReader.open(storage, 2)
+    assert (dict(first.get("op", processing, "ann")), first.get("op", event, "ann").value()) == ({"old": 1}, 5)
+    table = reader.to_arrow("op", "processing")
+    assert table.schema.field("stamp").type == pa.timestamp("us", "UTC")
+    stamps = table.column("stamp").cast(pa.int64()).to_pylist()
+    assert dict(zip(table.column("user_key").to_pylist(), stamps, strict=True)) == {"old": 1_000_000, "new": 7_000_000}
+
+
+# -- as Arrow -------------------------------------------------------------------------------------------------
+
+
+class Colour(enum.Enum):
+    RED = 1
+    BLUE = 2
+
+
+class Point(NamedTuple):
+    x: int
+    y: int | None
+
+
+class Note(TypedDict):
+    text: str
+    stars: NotRequired[int]
+
+
+@dataclasses.dataclass
+class Order:
+    id: uuid.UUID
+    lines: list[Point]
+    paid: decimal.Decimal | None = None
+
+
+class Tagged(msgspec.Struct, tag="t"):
+    n: int
+
+
+NOON = datetime.datetime(2024, 1, 2, 12, tzinfo=UTC)
+ID = uuid.UUID(int=7)
+CASES: list[tuple[Any, Any, pa.DataType, Any]] = [
+    (bool, True, pa.bool_(), True),
+    (int, 2**63 - 1, pa.int64(), 2**63 - 1),
+    (float, 0.5, pa.float64(), 0.5),
+    (str, "ä", pa.string(), "ä"),
+    (bytes, b"\0", pa.binary(), b"\0"),
+    (datetime.datetime, NOON, pa.timestamp("us", "UTC"), NOON),
+    (datetime.datetime, NOON.replace(tzinfo=None), pa.timestamp("us"), NOON.replace(tzinfo=None)),
+    (datetime.date, NOON.date(), pa.date32(), NOON.date()),
+    (datetime.time, datetime.time(1, 2, 3, 4), pa.time64("us"), datetime.time(1, 2, 3, 4)),
+    (timedelta, timedelta(days=-1, microseconds=5), pa.duration("us"), timedelta(days=-1, microseconds=5)),
+    (decimal.Decimal, decimal.Decimal("-12.340"), pa.decimal128(5, 3), decimal.Decimal("-12.340")),
+    (decimal.Decimal, decimal.Decimal("1E+2"), pa.decimal128(3, 0), decimal.Decimal(100)),
+    (decimal.Decimal, decimal.Decimal("0.001"), pa.decimal128(4, 3), decimal.Decimal("0.001")),
+    (decimal.Decimal, decimal.Decimal("1E-70"), pa.decimal256(71, 70), decimal.Decimal("1E-70")),
+    (decimal.Decimal, decimal.Decimal("1E-90"), pa.string(), "1E-90"),
+    (uuid.UUID, ID, pa.string(), str(ID)),
+    (Colour, Colour.BLUE, pa.string(), "BLUE"),
+    (list[int], [1, 2], pa.list_(pa.int64()), [1, 2]),
+    (set[str], {"a"}, pa.list_(pa.string()), ["a"]),
+    (tuple[int, ...], (1, 2), pa.list_(pa.int64()), [1, 2]),
+    (tuple[int, str], (1, "a"), pa.struct([("_0", pa.int64()), ("_1", pa.string())]), {"_0": 1, "_1": "a"}),
+    (dict[str, list[int]], {"a": [1]}, pa.map_(pa.string(), pa.list_(pa.int64())), [("a", [1])]),
+    (
+        dict[tuple[int, int], int],
+        {(1, 2): 3},
+        pa.map_(pa.struct([("_0", pa.int64()), ("_1", pa.int64())]), pa.int64()),
+        [({"_0": 1, "_1": 2}, 3)],
+    ),
+    (Point, Point(1, None), pa.struct([("x", pa.int64()), ("y", pa.int64())]), {"x": 1, "y": None}),
+    (Note, {"text": "hi"}, pa.struct([("text", pa.string()), ("stars", pa.int64())]), {"text": "hi", "stars": None}),
+    (
+        Order,
+        Order(ID, [Point(1, 2)], decimal.Decimal("9.99")),
+        pa.struct(
+            [
+                ("id", pa.string()),
+                ("lines", pa.list_(pa.struct([("x", pa.int64()), ("y", pa.int64())]))),
+                ("paid", pa.decimal128(3, 2)),
+            ]
+        ),
+        {"id": str(ID), "lines": [{"x": 1, "y": 2}], "paid": decimal.Decimal("9.99")},
+    ),
+    (int | None, 5, pa.int64(), 5),
+    (int | str, "a", pa.binary(), msgspec.msgpack.encode("a")),
+    (Tagged, Tagged(4), pa.struct([("n", pa.int64())]), {"n": 4}),
+]
+
+
+@pytest.mark.parametrize(("type_", "value", "arrow", "expected"), CASES, ids=lambda case: str(case)[:40])
+def test_types_as_arrow(type_: Any, value: Any, arrow: pa.DataType, expected: Any) -> None:
+    """Catches: a type that cannot be exported, loses something, or needs its class."""
+    state: ListStateDescriptor[Any] = ListStateDescriptor("s", type_)
+    storage = SharedMemory()
+    Job(storage, [state]).run(("ann", put(state, [value])))
+    table = CheckpointReader.open(storage).to_arrow("op", "s")
+    assert table.column_names == ["key", "namespace", "position", "value"]
+    assert table.schema.field("value").type == arrow
+    assert table.to_pylist() == [{"key": "ann", "namespace": "", "position": 0, "value": expected}]
+    table.validate(full=True)
+
+
+def test_datetimes_with_and_without_zones_in_one_column() -> None:
+    """Catches: a zone invented or lost."""
+    state = ListStateDescriptor("s", datetime.datetime)
+    storage = SharedMemory()
+    job = Job(storage, [state])
+    job.run(("ann", put(state, [NOON])), ("bob", put(state, [NOON.replace(tzinfo=None)])))
+    reader = CheckpointReader.open(storage)
+    table = reader.to_arrow("op", "s")
+    assert sorted(table.column("value").to_pylist()) == ["2024-01-02T12:00:00", "2024-01-02T12:00:00+00:00"]
+    for group in range(GROUPS):  # a part of a table has the types of the whole
+        assert reader.to_arrow("op", "s", [group]).schema == table.schema
+
+
+def test_pickled_state_is_not_unpickled() -> None:
+    """Catches: code that runs because a table was asked for."""
+    state = ValueStateDescriptor("s", pickle_codec(Bomb, allow=[Bomb]))
+    storage = SharedMemory()
+    Job(storage, [state]).run(("ann", put(state, Bomb())))
+    Bomb.unpickled = 0
+    (row,) = CheckpointReader.open(storage).to_arrow("op", "s").to_pylist()
+    assert type(row["value"]) is bytes
+    assert Bomb.unpickled == 0
+
+
+class Bomb:
+    unpickled = 0
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Bomb)
+
+    def __hash__(self) -> int:
+        return 0
+
+    def __setstate__(self, state: object) -> None:
+        Bomb.unpickled += 1
+
+    def __getstate__(self) -> object:
+        return {"a": 1}
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "types"),
+    [
+        (int, 5, [pa.int64()]),
+        (bytes, b"x", [pa.binary()]),
+        (datetime.date, NOON.date(), [pa.date32()]),
+        ((str, int), ("a", 1), [pa.string(), pa.int64()]),
+    ],
+)
+def test_keys_as_columns(key: Any, value: Any, types: list[pa.DataType]) -> None:
+    """Catches: keys of several columns, or of other types, that cannot be read."""
+    storage = SharedMemory()
+    Job(storage, [VALUE], key=key).run((value, put(VALUE, "v")))
+    reader = CheckpointReader.open(storage)
+    table = reader.to_arrow("op", "value")
+    names = ["key"] if len(types) == 1 else ["key_0", "key_1"]
+    assert [table.schema.field(name).type for name in names] == types
+    (row,) = table.to_pylist()
+    assert tuple(row[name] for name in names) == (value if len(types) > 1 else (value,))
+    assert list(reader.keys("op", "value")) == [value]
+    assert reader.get("op", VALUE, value).value() == "v"
+
+
+def test_types_that_changed_within_a_chain() -> None:
+    """Catches: older rows lost, misread or in the wrong column after a field was added, removed or renamed."""
+    old = dataclasses.make_dataclass("Bill", [("cents", int), ("note", str)])
+    new = dataclasses.make_dataclass("Bill", [("amount", int), ("tip", int, dataclasses.field(default=9))])
+    before: ValueStateDescriptor[Any] = ValueStateDescriptor("bill", old)
+    after: ValueStateDescriptor[Any] = ValueStateDescriptor("invoice", new)
+    storage = SharedMemory()
+    Job(storage, [before, VALUE]).run(("ann", put(before, old(100, "x"))), ("ann", put(VALUE, "gone")))
+    job = Job(
+        storage,
+        [after],
+        parallelism=3,
+        rename_states={"bill": "invoice"},
+        rename_fields={"bill": {"cents": "amount"}},
+        drop_states=["value"],
+    )
+    job.run(("bob", put(after, new(200, 5))))
+    reader = CheckpointReader.open(storage)
+    assert [stored.name for stored in reader.states("op")] == ["invoice", "event"]
+    rows = {row["key"]: row["value"] for row in reader.to_arrow("op", "invoice").to_pylist()}
+    assert rows == {"ann": {"amount": 100, "tip": None}, "bob": {"amount": 200, "tip": 5}}
+    assert reader.get("op", after, "ann").value() == new(100, 9)
+    assert reader.get("op", after, "bob").value() == new(200, 5)
+    with pytest.raises(StateDeclarationError, match="no state 'value'"):
+        reader.to_arrow("op", "value")
+
+
+def test_batches_are_the_table_in_parts() -> None:
+    """Catches: rows lost or doubled between parts; empty parts."""
+    storage = SharedMemory()
+    job = Job(storage, [MAP], parallelism=3)
+    for number in range(8):
+        job.run(*[(f"word-{word}", put(MAP, {"n": number})) for word in range(number, 40)])
+    reader = CheckpointReader.open(storage)
+    whole = reader.to_arrow("op", "map")
+    assert whole.num_rows == 40
+    assert pa.Table.from_batches(reader.to_batches("op", "map")) == whole
+    parts = [reader.to_arrow("op", "map", range(first, first + 5)) for first in (0, 5, 10)]
+    parts.append(reader.to_arrow("op", "map", [15]))
+    assert pa.concat_tables(parts).combine_chunks() == whole.combine_chunks()
+    assert reader.to_arrow("op", "map", []).num_rows == 0
+    values = {row["key"]: row["value"] for row in whole.to_pylist()}
+    assert values == {f"word-{word}": min(word, 7) for word in range(40)}
+
+
+STEP = st.tuples(
+    st.sampled_from(["ann", "bob", "eve"]),
+    st.one_of(
+        st.tuples(st.just(VALUE), st.sampled_from([None, "a", "b"])),
+        st.tuples(st.just(LIST), st.lists(st.integers(0, 9), max_size=3)),
+        st.tuples(st.just(MAP), st.dictionaries(st.sampled_from("abc"), st.none() | st.integers(0, 9))),
+        st.tuples(st.just(REDUCED), st.none() | st.integers(0, 9)),
+        st.tuples(st.just(MEAN), st.floats(0, 9)),
+    ),
+)
+
+
+@settings(max_examples=40)
+@given(st.lists(st.lists(STEP, max_size=5), max_size=9), st.integers(1, 3))
+def test_reading_equals_the_live_state(batches: list[list[Any]], parallelism: int) -> None:
+    """Catches: any difference between what a function sees, what a reader gets, and what a table has."""
+    storage = SharedMemory()
+    job = Job(storage, ALL, parallelism=parallelism)
+    for batch in batches:
+        job.run(*[(key, put(state, value)) for key, (state, value) in batch])
+    job.run()
+    reader = CheckpointReader.open(storage)
+    tables = {
+        state.name: reader.to_arrow("op", state.name).to_pylist() if reader.states("op") else [] for state in ALL
+    }
+    for key in ("ann", "bob", "eve"):
+        backend = next(
+            slot.backend
+            for slot in job.slots
+            if KeySchema.from_python(str).key_group(key, GROUPS) in slot.backend.context.key_group_range
+        )
+        backend.set_current_key(key)
+        rows = {name: [row for row in table if row["key"] == key] for name, table in tables.items()}
+        live = {state.name: backend.get_partitioned_state(state) for state in ALL}
+        assert reader.get("op", VALUE, key).value() == live["value"].value()
+        assert [row["value"] for row in rows["value"]] == [v for v in [live["value"].value()] if v is not None]
+        assert reader.get("op", LIST, key).get() == live["list"].get() == [row["value"] for row in rows["list"]]
+        pairs = {row["user_key"]: row["value"] for row in rows["map"]}
+        assert dict(reader.get("op", MAP, key)) == dict(live["map"]) == pairs
+        for name, state in (("reduced", REDUCED), ("mean", MEAN)):
+            assert reader.get("op", state, key).get() == live[name].get()
+            assert len(rows[name]) == (live[name].get() is not None)
+    job.close()
+
+
+def test_a_reader_that_is_handed_to_another_thread() -> None:
+    """Catches: what one thread has read refused to the next."""
+    storage = SharedMemory()
+    Job(storage, ALL).run(("ann", put(VALUE, "hello")))
+    reader = CheckpointReader.open(storage)
+    assert reader.get("op", VALUE, "ann").value() == "hello"
+    assert Thread(lambda: reader.get("op", VALUE, "ann").value()).join() == "hello"
+    assert reader.get("op", VALUE, "ann").value() == "hello"
+    Thread(reader.close).join()
+
+
+# -- while it is read -----------------------------------------------------------------------------------------
+
+
+def test_collected_while_it_is_read() -> None:
+    """Catches: what was collected taken for damage, or for an empty state."""
+    storage = SharedMemory()
+    job = SmallJob(storage, retained=1, inline_bytes=0)
+    job.open()
+    job.run("ann", "bob")
+    one, other = CheckpointReader.open(storage), CheckpointReader.open(storage)
+    for number in range(20):
+        job.run("ann", "bob", f"word-{number}")
+    with pytest.raises(CheckpointCollectedError, match="was collected while it was read"):
+        one.get("words", TOTAL, "ann")
+    with pytest.raises(CheckpointCollectedError, match="pin a checkpoint"):
+        other.to_arrow("words", "total")
+
+
+def test_a_pinned_checkpoint_can_be_read_to_the_end() -> None:
+    """Catches: a pin that does not hold, or is not released with its reader."""
+    storage = SharedMemory()
+    job = SmallJob(storage, retained=1, inline_bytes=0)
+    job.open()
+    job.run("ann", "bob")
+    with CheckpointReader.open(storage, pin_for="a test") as reader:
+        for number in range(20):
+            job.run("ann", "bob", f"word-{number}")
+        assert reader.get("words", TOTAL, "ann").value() == 1
+        assert [held.number for held in pins(storage)] == [reader.manifest.number]
+    assert pins(storage) == []
+    with pytest.raises(CheckpointCollectedError):
+        CheckpointReader.open(storage, 99, pin_for="a test")
+    assert pins(storage) == []
+
+
+def test_the_newest_is_found_though_others_go() -> None:
+    """Catches: a reader that fails because a job commits and collects between its listing and its reading."""
+    inner, plan = SharedMemory(), FaultPlan({})
+    job = SmallJob(inner, retained=1)
+    job.open()
+    job.run("ann")
+
+    class Racing(FaultyStorage):
+        """A storage in which the job goes on after each of the first listings."""
+
+        races = 3
+
+        def list(self, prefix: str = "") -> Any:
+            found = super().list(prefix)
+            if prefix == "checkpoints" and self.races:
+                self.races -= 1
+                job.run("ann")
+            return found
+
+    for pin_for in (None, "a test"):
+        reader = CheckpointReader.open(Racing(inner, plan), pin_for=pin_for)
+        assert reader.get("words", TOTAL, "ann").value() == job.model["ann"][0]
+        reader.close()
+
+
+@pytest.mark.reliability(7)
+def test_damage_is_not_called_collected() -> None:
+    """Catches: a missing, exchanged or damaged file of a checkpoint that is there shown as something else."""
+    storage = SharedMemory()
+    job = SmallJob(storage, retained=1, inline_bytes=0)
+    job.open()
+    job.run("ann", "bob", "eve", "joe", "sue")
+    paths = sorted({place.path for place in job.coordinator.latest.places() if place.path.startswith("state")})  # type: ignore[union-attr]
+    contents = {path: storage.read(path) for path in paths}
+    assert len(paths) == 2
+    damaged: list[tuple[dict[str, bytes], str]] = [
+        ({paths[1]: contents[paths[1]]}, "names a file that is not there"),
+        ({paths[0]: contents[paths[1]], paths[1]: contents[paths[0]]}, paths[0]),
+        ({path: data[:-1] + b"x" for path, data in contents.items()}, "were written"),
+        (dict.fromkeys(paths, b""), paths[0]),
+    ]
+    for files, message in damaged:
+        for path in paths:
+            storage.delete(path)
+        for path, data in files.items():
+            storage.write_new(path, data)
+        reader = CheckpointReader.open(storage)
+        with pytest.raises(CorruptionError) as caught:
+            reader.to_arrow("words", "total")
+        assert message in str(caught.value) or paths[1] in str(caught.value)

@@ -1,0 +1,430 @@
+"""Retention and collection: what is kept is whole, what is not needed goes, whatever fails or dies."""
+
+from __future__ import annotations
+
+import errno
+import logging
+
+import msgspec
+import pytest
+
+from emberstate.checkpoint.catalogue import checkpoint_numbers, read_checkpoint
+from emberstate.checkpoint.coordinator import CheckpointCoordinator, Redelivery
+from emberstate.checkpoint.faulty_storage import FaultPlan, FaultyStorage, Gate
+from emberstate.checkpoint.incarnation import claim
+from emberstate.checkpoint.layout import bundle_path, condemned_path, manifest_path, new_id, output_path, state_path
+from emberstate.checkpoint.pins import pin
+from emberstate.checkpoint.references import beyond_retention
+from emberstate.checkpoint.retention import Retention
+from emberstate.errors import CheckpointCollectedError, FencedError, RestoreRefusedError, StateDeclarationError
+from tests.checkpoint.small_job import SharedMemory, SmallJob, unreferenced
+from tests.checkpoint.threads import Thread
+
+
+def commits(job: SmallJob, count: int) -> None:
+    for number in range(count):
+        job.run("ann", "bob", f"word-{number}")
+
+
+# -- what is kept ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("retained", [1, 2, 5])
+@pytest.mark.parametrize("inline_bytes", [0, 1 << 20])
+def test_the_last_commits_are_kept(retained: int, inline_bytes: int) -> None:
+    """Catches: keeping too many, too few, or a checkpoint without the files and bundles it needs."""
+    storage = SharedMemory()
+    job = SmallJob(storage, retained=retained, inline_bytes=inline_bytes)
+    job.open()
+    for number in range(12):
+        job.run("ann", f"word-{number}")
+        kept = job.check_all(storage)
+        assert kept == list(range(max(1, number + 3 - retained), number + 3)) or number + 1 < retained
+    assert checkpoint_numbers(storage) == list(range(14 - retained, 14))
+    assert unreferenced(storage) == []
+
+
+def test_each_commit_lists_no_files() -> None:
+    """Catches: a commit that costs what the storage holds."""
+    plan = FaultPlan({})
+    job = SmallJob(FaultyStorage(SharedMemory(), plan))
+    job.open()
+    commits(job, 5)
+    plan.calls.clear()
+    job.run("ann")
+    assert {path for operation, path in plan.calls if operation == "list"} == {"claims", "pins"}
+    assert [path for operation, path in plan.calls if operation == "read"] == []
+
+
+def test_outputs_go_when_the_next_batch_has_committed() -> None:
+    """Catches: outputs that pile up with retention, or go before a query can ask for them again."""
+    storage = SharedMemory()
+    job = SmallJob(storage, retained=4, inline_bytes=0)
+    job.open()
+    first = job.run("ann")
+    paths = [output.place.path for output in first.outputs]
+    assert set(paths) <= set(storage.list("output"))
+    coordinator = job.open()
+    assert set(paths) <= set(storage.list("output"))
+    again = coordinator.begin(0, query="q", source="up to 0")
+    assert isinstance(again, Redelivery)
+    assert [output.place.path for output in again.manifest.outputs] == paths
+    second = job.run("bob")
+    assert storage.list("output") == sorted(output.place.path for output in second.outputs)
+    job.check_all(storage)
+
+
+def test_starts_without_commits_leave_one_opening() -> None:
+    """Catches: a job that crashes at every start filling its storage with openings."""
+    storage = SharedMemory()
+    job = SmallJob(storage)
+    job.open()
+    commits(job, 3)
+    for _ in range(5):
+        job.open()
+    assert checkpoint_numbers(storage) == [3, 4, 9]
+    assert storage.list("claims") == ["claims/000006"]
+    job.check_all(storage)
+    assert unreferenced(storage) == []
+
+
+def test_retained_is_a_number() -> None:
+    """Catches: a job that is taken over, or deletes everything, for a setting that makes no sense."""
+    storage = SharedMemory()
+    for wrong in (0, -1, True, "3"):
+        job = SmallJob(storage, retained=wrong)  # type: ignore[arg-type]
+        with pytest.raises(StateDeclarationError, match="at least 1"):
+            job.open()
+    assert storage.list() == []
+
+
+def test_more_retained_at_the_next_start() -> None:
+    """Catches: retention decided once and for all."""
+    storage = SharedMemory()
+    job = SmallJob(storage, retained=1)
+    job.open()
+    commits(job, 3)
+    job.retained = 3
+    job.open()
+    commits(job, 5)
+    assert checkpoint_numbers(storage) == [8, 9, 10]
+    job.retained = 1
+    job.open()
+    assert checkpoint_numbers(storage) == [10, 11]
+
+
+# -- what is collected ----------------------------------------------------------------------------------------
+
+
+def test_strays_are_collected_at_the_next_start() -> None:
+    """Catches: files of attempts that lost, bundles of commits that failed, or old marks that stay for good."""
+    storage = SharedMemory()
+    job = SmallJob(storage)
+    holder = job.open().holder
+    commits(job, 3)
+    strays = [
+        state_path(1, new_id()),
+        state_path(1, f"{new_id()}-{new_id()}"),
+        output_path(1, new_id()),
+        bundle_path(4),
+        bundle_path(5),
+        condemned_path(1, holder.incarnation),
+        f"intents/{0:020}-{new_id()}",
+    ]
+    for path in strays:
+        storage.write_new(path, b"stray")
+    job.open()
+    assert not set(strays) & set(storage.list())
+    assert unreferenced(storage) == []
+    job.check_all(storage)
+
+
+def test_what_is_not_ours_stays() -> None:
+    """Catches: deleting what somebody else put there, or what a newer holder has written."""
+    storage = SharedMemory()
+    job = SmallJob(storage)
+    job.open()
+    foreign = ["state/readme.txt", "state/000001/notes.arrow", "output/x", "checkpoints/000000000001/bundle", "a/b"]
+    newer = [state_path(9, new_id()), output_path(9, new_id())]
+    for path in foreign + newer:
+        storage.write_new(path, b"x")
+    commits(job, 4)
+    job.open()
+    assert set(foreign + newer) <= set(storage.list())
+
+
+def test_files_of_the_transaction_in_flight_stay() -> None:
+    """Catches: a collection on demand that takes the files of a batch that runs."""
+    storage = SharedMemory()
+    job = SmallJob(storage, inline_bytes=0)
+    coordinator = job.open()
+    commits(job, 1)
+    lost = state_path(1, new_id())
+    storage.write_new(lost, b"of an attempt that lost")
+    transaction = job.begin()
+    acknowledgements = []
+    for task, slot in zip(transaction.tasks, job.slots, strict=True):
+        slot.start(task)
+        acknowledgements.append(slot.prepare([("out", 1, b"rows")]))
+    coordinator.collect()
+    assert lost in storage.list()
+    manifest = coordinator.commit(transaction, acknowledgements)
+    job.models[manifest.id] = job.model
+    coordinator.collect()
+    assert lost not in storage.list()
+    job.check_all(storage)
+
+
+def test_rewrites_stay_while_they_are_ordered() -> None:
+    """Catches: a base collected between being written and being adopted; one that was rejected staying for good."""
+    storage = SharedMemory()
+    job = SmallJob(storage, inline_bytes=0)
+    coordinator = job.open()
+    ordered: set[str] = set()
+    for _ in range(20):
+        job.run("ann", "bob", "eve", settle=False)
+        for slot in job.slots:
+            assert slot._writer is not None
+            slot._writer.wait(60)  # it is written, and nobody has acknowledged it
+        ordered |= coordinator.unfinished
+        coordinator.collect()
+    assert len(ordered) > 2
+    assert coordinator.statistics().adopted > 2
+    job.check_all(storage)
+    rejected = state_path(1, f"{new_id()}-{new_id()}")
+    storage.write_new(rejected, b"nobody ordered it")
+    coordinator.collect()
+    assert rejected not in storage.list()
+
+
+def test_leftovers_of_dead_writers_go_at_the_start(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    """Catches: temporary files that grow with every crash; removal while slots write."""
+    from emberstate.checkpoint.local_storage import LocalStorage
+
+    storage = LocalStorage(tmp_path)
+    job = SmallJob(storage)
+    coordinator = job.open()
+    leftover = tmp_path / ".tmp" / "dead~0123"
+    leftover.write_bytes(b"half")
+    job.run("ann")
+    coordinator.collect()
+    assert leftover.exists()
+    job.open()
+    assert not leftover.exists()
+
+
+# -- who collects ---------------------------------------------------------------------------------------------
+
+
+def test_only_the_holder_collects() -> None:
+    """Catches: a process that was overtaken deleting what its successor needs."""
+    storage = SharedMemory()
+    job = SmallJob(storage, retained=1)
+    old = job.open()
+    commits(job, 3)
+    successor = SmallJob(storage, retained=5)
+    successor.models = job.models
+    successor.open()
+    commits(successor, 2)
+    before = storage.list()
+    with pytest.raises(FencedError, match="incarnation 2"):
+        old.collect()
+    assert storage.list() == before
+    successor.check_all(storage)
+
+
+@pytest.mark.reliability(12)
+def test_an_overtaken_collector_at_every_call() -> None:
+    """Catches: a collector that was overtaken in the middle of its work deleting what its successor needs."""
+    calls, position = 1, 0
+    while position < calls:
+        storage, plan = SharedMemory(), FaultPlan({})
+        faulty = FaultyStorage(storage, plan)
+        job = SmallJob(faulty, retained=3, slot_storage=storage)
+        old = job.open()
+        commits(job, 4)
+        storage.write_new(state_path(1, new_id()), b"stray")
+        job.coordinator.retention._retained = 1  # type: ignore[union-attr]
+        plan.calls.clear()
+        gate = Gate()
+        plan.hold(gate, nth=position + 1)
+        collector = Thread(old.collect)
+        assert gate.reached.wait(60)
+        successor = SmallJob(storage, retained=3)
+        successor.models = job.models
+        # It goes on from an old checkpoint, if that can be had at all.
+        try:
+            successor.open(start_from=4)
+        except CheckpointCollectedError:
+            successor.open()
+        commits(successor, 1)
+        successor.begin()
+        intents = storage.list("intents")[-1:]
+        gate.opened.set()
+        collector.join(FencedError, CheckpointCollectedError)
+        calls = len(plan.calls)
+        for manifest in (successor.coordinator.latest, read_checkpoint(storage, successor.coordinator.latest.number)):  # type: ignore[union-attr]
+            successor.check(storage, manifest)
+        assert set(intents) <= set(storage.list("intents"))
+        commits(successor, 1)
+        successor.open()
+        successor.check_all(storage)
+        assert unreferenced(storage) == []
+        position += 1
+    assert calls > 12
+
+
+# -- when things fail -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.reliability(8)
+def test_a_failure_to_collect_fails_no_commit(caplog: pytest.LogCaptureFixture) -> None:
+    """Catches: a commit that fails, or is lost, because something old could not be deleted; no second attempt."""
+    storage, plan = SharedMemory(), FaultPlan({})
+    job = SmallJob(FaultyStorage(storage, plan), slot_storage=storage)
+    coordinator = job.open()
+    commits(job, 3)
+    plan.fail(errno.EIO, operation="delete")
+    with caplog.at_level(logging.WARNING, "emberstate.checkpoint"):
+        job.run("ann")
+    assert coordinator.retention.statistics().failures == 1
+    assert "tried again later" in caplog.text
+    job.check_all(storage)
+    commits(job, 2)
+    assert checkpoint_numbers(storage) == [6, 7]
+    assert unreferenced(storage) == []
+    coordinator.retention.check_invariants()
+
+
+@pytest.mark.parametrize("operation", ["list", "read", "delete", "create_if_absent", "remove_leftovers"])
+@pytest.mark.reliability(8)
+def test_a_failure_at_the_start_is_made_up_for(operation: str) -> None:
+    """Catches: a start that fails for the sake of collecting; incremental work on half a survey."""
+    storage, plan = SharedMemory(), FaultPlan({})
+    job = SmallJob(storage)
+    job.open()
+    commits(job, 4)
+    for number in (3, 4):
+        storage.write_new(state_path(1, f"{new_id()[:-1]}{number}"), b"stray")
+    job.storage = FaultyStorage(storage, plan)
+    job.retained = 1
+    gate = {"create_if_absent": "condemned"}.get(operation, "")
+    plan.fail(errno.EIO, operation=operation, path=gate or ("pins" if operation == "list" else ""))
+    if operation == "read":
+        plan = FaultPlan({})
+        job.storage = FaultyStorage(storage, plan)
+        plan.fail(errno.EIO, operation="read", nth=3)  # two are the start's own
+    coordinator = job.open()
+    assert coordinator.retention.statistics().failures == 1
+    job.check_all(storage)
+    job.run("ann")
+    assert checkpoint_numbers(storage)[-1:] == [coordinator.latest.number]
+    assert unreferenced(storage) == []
+    job.check_all(storage)
+
+
+@pytest.mark.reliability(5)
+def test_no_files_go_while_a_kept_manifest_is_damaged(caplog: pytest.LogCaptureFixture) -> None:
+    """Catches: collecting what a damaged manifest named, which a repair might need; refusing for ever."""
+    storage = SharedMemory()
+    job = SmallJob(storage, retained=3, inline_bytes=0)
+    job.open()
+    commits(job, 4)
+    path = manifest_path(4)
+    whole = storage.read(path)
+    storage.delete(path)
+    storage.write_new(path, whole[:-1])
+    stray = state_path(1, new_id())
+    storage.write_new(stray, b"stray")
+    before = set(storage.list("state"))
+    with caplog.at_level(logging.WARNING, "emberstate.checkpoint"):
+        coordinator = job.open()
+        found = coordinator.collect()
+    assert found.unreadable == (4,)
+    assert "cannot be read" in caplog.text
+    assert before <= set(storage.list("state"))
+    assert coordinator.retention.statistics().refusals == 2
+    commits(job, 4)  # it falls out of retention, and all is well again
+    assert stray not in storage.list()
+    assert unreferenced(storage) == []
+    job.check_all(storage)
+
+
+def test_a_checkpoint_that_vanishes_stops_collection() -> None:
+    """Catches: a listing without our own newest checkpoint taken for the truth, and its files for garbage."""
+    storage = SharedMemory()
+    job = SmallJob(storage)
+    coordinator = job.open()
+    commits(job, 2)
+    before = storage.list("state")
+    storage.delete(manifest_path(coordinator.latest.number))
+    with pytest.raises(ValueError, match="somebody deletes files there"):
+        coordinator.collect()
+    assert storage.list("state") == before
+
+
+def test_set_back_to_an_older_checkpoint() -> None:
+    """Catches: a batch whose outputs are gone delivered again as if it had none; files of the old one collected."""
+    storage = SharedMemory()
+    job = SmallJob(storage, retained=3, inline_bytes=0)
+    job.open()
+    commits(job, 4)
+    for start in (4, None):  # an opening on an opening remembers
+        coordinator = job.open(start_from=start)
+        with pytest.raises(RestoreRefusedError, match="Go on with batch 3"):
+            coordinator.begin(2, query="q", source="up to 2")
+    commits(job, 5)
+    job.check_all(storage)
+    assert unreferenced(storage) == []
+
+
+# -- decisions ------------------------------------------------------------------------------------------------
+
+
+def test_strays_of_overtaken_processes_are_beyond_retention() -> None:
+    """Catches: a late commit of a fenced process at a number that was collected counting as a checkpoint."""
+    storage = SharedMemory()
+    job = SmallJob(storage, retained=1)
+    job.open()
+    commits(job, 3)
+    latest = job.coordinator.latest  # type: ignore[union-attr]
+    parent = msgspec.structs.replace(latest, number=3, id="another", parent=None)
+    assert beyond_retention({3: parent, 4: latest}, 5) == {3}
+    known = msgspec.structs.replace(parent, id=latest.parent.id)  # type: ignore[union-attr]
+    assert beyond_retention({3: known, 4: latest}, 5) == set()
+    assert beyond_retention({3: known, 4: latest}, 1) == {3}
+    assert beyond_retention({3: known, 4: None}, 1) == set()
+    assert beyond_retention({}, 1) == set()
+
+
+def test_condemned_by_an_older_holder_is_collected() -> None:
+    """Catches: keeping, or starting from, a checkpoint that an overtaken collector is about to delete."""
+    storage = SharedMemory()
+    job = SmallJob(storage, retained=3)
+    old = job.open()
+    commits(job, 3)
+    storage.write_new(condemned_path(3, old.holder.incarnation), b"mark")
+    with pytest.raises(CheckpointCollectedError, match="about to be collected"):
+        job.open(start_from=3)
+    with pytest.raises(CheckpointCollectedError, match="about to be collected"):
+        pin(storage, 3, "reading")
+    job.open()
+    assert 3 not in checkpoint_numbers(storage)
+    assert storage.list("condemned") == storage.list("pins") == []
+    job.check_all(storage)
+
+
+def test_retention_of_another_incarnation_is_fenced_before_anything_goes() -> None:
+    """Catches: marks that an overtaken collector leaves behind."""
+    storage = SharedMemory()
+    job = SmallJob(storage)
+    coordinator: CheckpointCoordinator = job.open()
+    commits(job, 3)
+    from emberstate.checkpoint.clock import ManualClock
+
+    claim(storage, ManualClock(0))
+    greedy = Retention(storage, coordinator.holder, 1)
+    before = storage.list()
+    with pytest.raises(FencedError):
+        greedy.collect(frozenset())
+    assert storage.list() == before

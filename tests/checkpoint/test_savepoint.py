@@ -1,0 +1,362 @@
+"""Savepoints: whole, named, never collected; and jobs that start from them."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from emberstate.checkpoint.catalogue import checkpoint_numbers, read_checkpoint, read_savepoint, savepoint_names, verify
+from emberstate.checkpoint.coordinator import Transaction
+from emberstate.checkpoint.faulty_storage import FaultPlan, FaultyStorage, SimulatedKill
+from emberstate.checkpoint.layout import manifest_path, savepoint_path
+from emberstate.checkpoint.manifest import Manifest
+from emberstate.checkpoint.memory_storage import MemoryStorage
+from emberstate.checkpoint.savepoint import delete_savepoint, write_savepoint
+from emberstate.checkpoint.storage import Storage
+from emberstate.errors import (
+    CheckpointCollectedError,
+    CorruptionError,
+    RestoreRefusedError,
+    StateDeclarationError,
+    StorageError,
+    StorageExistsError,
+)
+from tests.checkpoint.interleaving import Process, every_interleaving
+from tests.checkpoint.small_job import SharedMemory, SmallJob, restored, unreferenced
+
+INLINE = pytest.mark.parametrize("inline_bytes", [0, 300, 1 << 20])
+
+
+def job_with(commits: int, inline_bytes: int = 300) -> SmallJob:
+    job = SmallJob(SharedMemory(), retained=1, inline_bytes=inline_bytes)
+    job.open()
+    for number in range(commits):
+        job.run("ann", "bob", f"word-{number}")
+    return job
+
+
+def check_savepoint(job: SmallJob, storage: Storage, name: str, manifest: Manifest) -> None:
+    """It is whole, needs nothing outside its folder, and holds what the checkpoint held."""
+    saved = read_savepoint(storage, name)
+    assert verify(storage, saved).problems == ()
+    assert restored(storage, saved) == job.models[manifest.id]
+    assert {place.path.rpartition("/")[0] for place in saved.places()} <= {f"savepoints/{name}"}
+    assert saved.outputs == ()
+
+
+def files_of(storage: Storage, name: str) -> list[str]:
+    return sorted({savepoint_path(name), *(place.path for place in read_savepoint(storage, name).places())})
+
+
+@INLINE
+def test_a_savepoint_outlives_its_job(inline_bytes: int) -> None:
+    """Catches: a savepoint that refers to files of the job, or is collected with it."""
+    job = job_with(5, inline_bytes)
+    assert job.coordinator is not None
+    job.coordinator.savepoint("before-upgrade")
+    made = job.coordinator.latest
+    for number in range(5):
+        job.run("eve", f"later-{number}")
+    job.open()
+    check_savepoint(job, job.storage, "before-upgrade", made)
+    assert savepoint_names(job.storage) == ["before-upgrade"]
+    for path in job.storage.list():
+        if not path.startswith("savepoints/"):
+            job.storage.delete(path)
+    check_savepoint(job, job.storage, "before-upgrade", made)
+
+
+def test_a_savepoint_can_be_carried_away_file_by_file() -> None:
+    """Catches: paths or places that tie a savepoint to its storage."""
+    job, elsewhere = job_with(3), MemoryStorage()
+    job.coordinator.savepoint("s")  # type: ignore[union-attr]
+    for path in job.storage.list("savepoints"):
+        elsewhere.write_new(path, job.storage.read(path))
+    check_savepoint(job, elsewhere, "s", job.coordinator.latest)  # type: ignore[union-attr]
+    again = write_savepoint(elsewhere, read_savepoint(elsewhere, "s"), elsewhere, "copy-of-s")
+    assert again.parent is not None
+    check_savepoint(job, elsewhere, "copy-of-s", job.coordinator.latest)  # type: ignore[union-attr]
+
+
+def test_a_name_that_is_taken_is_refused() -> None:
+    """Catches: a savepoint overwritten, mixed with another, or left without some of its files."""
+    job = job_with(2)
+    assert job.coordinator is not None
+    job.coordinator.savepoint("s")
+    made, before = job.coordinator.latest, job.storage.list()
+    with pytest.raises(StorageExistsError, match="take another name"):
+        job.coordinator.savepoint("s")
+    assert job.storage.list() == before
+    job.run("eve")
+    with pytest.raises(StorageExistsError):
+        job.coordinator.savepoint("s")
+    check_savepoint(job, job.storage, "s", made)
+    delete_savepoint(job.storage, "s")
+    job.coordinator.savepoint("s")
+    check_savepoint(job, job.storage, "s", job.coordinator.latest)
+
+
+@pytest.mark.parametrize("name", ["", "../x", "a/b", ".hidden", "x" * 101, "ä", None, "manifest/.."])
+@pytest.mark.reliability(7)
+def test_names_that_lead_elsewhere_are_refused(name: str) -> None:
+    """Catches: a name that leaves the folder of savepoints."""
+    job = job_with(1)
+    before = job.storage.list()
+    with pytest.raises(StateDeclarationError, match="a savepoint is called"):
+        job.coordinator.savepoint(name)  # type: ignore[union-attr]
+    with pytest.raises(StateDeclarationError, match="a savepoint is called"):
+        delete_savepoint(job.storage, name)
+    assert job.storage.list() == before
+
+
+@pytest.mark.reliability(2)
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_crash_at_every_call_leaves_none_or_all(when: str) -> None:
+    """Catches: half a savepoint that can be seen; an attempt that stands in the way of the next."""
+    job = job_with(4, inline_bytes=0)
+    assert job.coordinator is not None
+    made = job.coordinator.latest
+    calls, position, finished = 1, 0, 0
+    while position < calls:
+        target, plan = MemoryStorage(), FaultPlan({})
+        plan.fail(SimulatedKill("dead"), nth=position + 1, when=when)  # type: ignore[arg-type]
+        plan.fail(SimulatedKill("dead"), nth=position + 2, forever=True)
+        try:
+            write_savepoint(job.storage, made, FaultyStorage(target, plan), "s")
+            calls = len(plan.calls)
+        except SimulatedKill:
+            calls = position + 2
+        position += 1
+        if savepoint_names(target):
+            finished += 1
+        else:
+            with pytest.raises(CheckpointCollectedError, match="there is no savepoint 's'"):
+                read_savepoint(target, "s")
+            write_savepoint(job.storage, made, target, "s")
+        check_savepoint(job, target, "s", made)
+        assert target.list() == files_of(target, "s")
+    assert position >= 4
+    assert 1 <= finished < position
+
+
+def test_two_attempts_under_one_name() -> None:
+    """Catches: one of two writers of a name deleting the other's files."""
+    job = job_with(2, inline_bytes=0)
+    assert job.coordinator is not None
+    made = job.coordinator.latest
+    target: Storage = MemoryStorage()
+
+    def start() -> tuple[Process, Process]:
+        nonlocal target
+        target = MemoryStorage()
+
+        def write(storage: Storage) -> object:
+            return write_savepoint(job.storage, made, storage, "s")
+
+        matter = "manifest$|^savepoints/s$|-0$"
+        return Process(target, matter, write), Process(target, matter, write)
+
+    schedules = 0
+    for schedule, one, other in every_interleaving(start):
+        schedules += 1
+        results = [one.end(StorageExistsError), other.end(StorageExistsError)]
+        assert results.count(None) == 1, schedule
+        check_savepoint(job, target, "s", made)
+        assert target.list() == files_of(target, "s")
+    assert schedules > 20
+
+
+def test_a_lost_reply() -> None:
+    """Catches: a savepoint reported as failed, or its files deleted, when the last reply was lost."""
+    job = job_with(2)
+    made = job.coordinator.latest  # type: ignore[union-attr]
+    for forever in (False, True):
+        target, plan = MemoryStorage(), FaultPlan({})
+        plan.fail(errno.EIO, operation="create_if_absent", when="after", forever=forever)
+        if forever:
+            with pytest.raises(StorageError):
+                write_savepoint(job.storage, made, FaultyStorage(target, plan), "s")
+        else:
+            write_savepoint(job.storage, made, FaultyStorage(target, plan), "s")
+        check_savepoint(job, target, "s", made)
+
+
+@pytest.mark.reliability(8)
+def test_a_full_disk_leaves_nothing() -> None:
+    """Catches: copies left behind by an attempt that failed and could clean up."""
+    job = job_with(3, inline_bytes=0)
+    target, plan = MemoryStorage(), FaultPlan({})
+    plan.fail(errno.ENOSPC, operation="write_new", nth=3)
+    with pytest.raises(StorageError, match="Free space"):
+        write_savepoint(job.storage, job.coordinator.latest, FaultyStorage(target, plan), "s")  # type: ignore[union-attr]
+    assert target.list() == []
+
+
+@pytest.mark.reliability(7)
+def test_damage_is_found_while_copying() -> None:
+    """Catches: a savepoint of damaged state that looks sound."""
+    job = job_with(3, inline_bytes=0)
+    made = job.coordinator.latest  # type: ignore[union-attr]
+    path = next(place.path for place in made.places() if place.path.startswith("state"))
+    data = job.storage.read(path)
+    job.storage.delete(path)
+    target = MemoryStorage()
+    with pytest.raises(CorruptionError, match="names a file that is not there"):
+        write_savepoint(job.storage, made, target, "s")
+    job.storage.write_new(path, data[:-1] + bytes([data[-1] ^ 1]))
+    with pytest.raises(CorruptionError, match="were written"):
+        write_savepoint(job.storage, made, target, "s")
+    assert target.list() == []
+
+
+def test_a_checkpoint_collected_while_it_is_copied() -> None:
+    """Catches: what was collected reported as damage."""
+    job = job_with(3, inline_bytes=0)
+    made = job.coordinator.latest  # type: ignore[union-attr]
+    for number in range(20):
+        job.run("ann", f"later-{number}")
+    target = MemoryStorage()
+    with pytest.raises(CheckpointCollectedError, match="was collected while it was read"):
+        write_savepoint(job.storage, made, target, "s")
+    assert target.list() == []
+
+
+# -- starting from one ----------------------------------------------------------------------------------------
+
+
+@INLINE
+@pytest.mark.parametrize("parallelism", [1, 2, 3])
+def test_a_new_job_starts_from_a_savepoint(inline_bytes: int, parallelism: int) -> None:
+    """Catches: state lost or doubled on the way; files shared with the savepoint; the old query's batches asked for."""
+    old = job_with(5, inline_bytes)
+    assert old.coordinator is not None
+    old.coordinator.savepoint("s")
+    new = SmallJob(SharedMemory(), parallelism=parallelism, inline_bytes=inline_bytes)
+    coordinator = new.open(savepoint=(old.storage, "s"))
+    assert coordinator.savepoint_batch == old.coordinator.latest.batch
+    assert coordinator.latest.batch is None
+    new.model = new.models[coordinator.latest.id] = old.model
+    new.check_all(new.storage)
+    delete_savepoint(old.storage, "s")
+    begun = coordinator.begin(700, query="another", source="elsewhere")
+    assert isinstance(begun, Transaction)
+    new.batch = 699
+    for number in range(6):
+        new.run("ann", f"new-{number}", settle=True) if number else run_first(new, begun)
+        new.check_all(new.storage)
+    new.open()
+    new.check_all(new.storage)
+    assert unreferenced(new.storage) == []
+    assert new.coordinator.savepoint_batch is None  # type: ignore[union-attr]
+
+
+def run_first(job: SmallJob, transaction: Transaction) -> None:
+    """Commit the first batch, which changes nothing, under its own query."""
+    assert job.coordinator is not None
+    acknowledgements = []
+    for task, slot in zip(transaction.tasks, job.slots, strict=True):
+        slot.start(task)
+        acknowledgements.append(slot.prepare())
+    manifest = job.coordinator.commit(transaction, acknowledgements)
+    job.models[manifest.id] = job.model
+    job.batch = 700
+    job.query = "another"
+
+
+def test_a_job_with_checkpoints_refuses_a_savepoint() -> None:
+    """Catches: state of a running job replaced, and its progress lost, by an option left in a script."""
+    old, new = job_with(2), job_with(3)
+    old.coordinator.savepoint("s")  # type: ignore[union-attr]
+    before = new.storage.list()
+    with pytest.raises(RestoreRefusedError, match="leave the savepoint out"):
+        new.open(savepoint=(old.storage, "s"))
+    assert new.storage.list() == before
+
+
+def test_a_savepoint_that_is_not_there() -> None:
+    """Catches: a job that starts empty because of a misspelt name."""
+    old, new = job_with(2), SmallJob(SharedMemory())
+    old.coordinator.savepoint("s")  # type: ignore[union-attr]
+    with pytest.raises(CheckpointCollectedError, match=r"no savepoint 't'.*\['s'\]"):
+        new.open(savepoint=(old.storage, "t"))
+    assert new.storage.list() == []
+
+
+@pytest.mark.reliability(2)
+def test_a_start_from_a_savepoint_that_dies_can_be_repeated() -> None:
+    """Catches: half an import that stands in the way, or stays for good."""
+    old = job_with(4, inline_bytes=0)
+    old.coordinator.savepoint("s")  # type: ignore[union-attr]
+    dead = position = 0
+    while dead == position:
+        storage, plan = SharedMemory(), FaultPlan({})
+        position += 1
+        plan.fail(SimulatedKill("dead"), nth=position)
+        plan.fail(SimulatedKill("dead"), nth=position + 1, forever=True)
+        new = SmallJob(FaultyStorage(storage, plan), slot_storage=storage)
+        new.models = old.models
+        try:
+            new.open(savepoint=(old.storage, "s"))
+        except SimulatedKill:
+            dead += 1
+        again = SmallJob(storage)
+        again.models = dict(old.models)
+        if checkpoint_numbers(storage):
+            again.models[read_checkpoint(storage, 1).id] = old.model
+            again.open()
+        else:
+            coordinator = again.open(savepoint=(old.storage, "s"))
+            again.model = again.models[coordinator.latest.id] = old.model
+        again.check_all(storage)
+        again.run("ann")
+        again.check_all(storage)
+        assert unreferenced(storage) == []
+    assert dead > 10
+
+
+@pytest.mark.reliability(7)
+@pytest.mark.parametrize(
+    "path", ["../x", "/etc/passwd", "state/../../x", "claims/000001", "savepoints/s/../../x", "a\0b"]
+)
+def test_a_manifest_that_names_files_elsewhere_is_refused(path: str) -> None:
+    """Catches: a forged checkpoint or savepoint that makes a reader open what is none of its files."""
+    job = job_with(2)
+    job.coordinator.savepoint("s")  # type: ignore[union-attr]
+    readers: dict[str, Callable[[], Manifest]] = {
+        manifest_path(3): lambda: read_checkpoint(job.storage, 3),
+        savepoint_path("s"): lambda: read_savepoint(job.storage, "s"),
+    }
+    for home, read in readers.items():
+        forged = with_path(read(), path)
+        job.storage.delete(home)
+        job.storage.write_new(home, forged.to_bytes())
+        with pytest.raises(CorruptionError, match="cannot be called"):
+            read()
+
+
+@pytest.mark.reliability(7)
+def test_a_savepoint_that_is_not_whole_is_refused() -> None:
+    """Catches: a savepoint that names files of its job, which will be collected; a checkpoint posing as one."""
+    job = job_with(2, inline_bytes=0)
+    assert job.coordinator is not None
+    made = job.coordinator.latest
+    job.coordinator.savepoint("s")
+    for forged in (made, with_path(read_savepoint(job.storage, "s"), next(made.places()).path)):
+        job.storage.delete(savepoint_path("s"))
+        job.storage.write_new(savepoint_path("s"), forged.to_bytes())
+        with pytest.raises(CorruptionError, match="outside savepoints/s/"):
+            read_savepoint(job.storage, "s")
+
+
+def with_path(manifest: Manifest, path: str) -> Manifest:
+    """The manifest with another path for its first state file."""
+    operator = manifest.operators[0]
+    number = next(number for number, slot in enumerate(operator.slots) if slot.files)
+    slot = operator.slots[number]
+    file = msgspec.structs.replace(slot.files[0], place=msgspec.structs.replace(slot.files[0].place, path=path))
+    slot = msgspec.structs.replace(slot, files=(file, *slot.files[1:]))
+    slots = (*operator.slots[:number], slot, *operator.slots[number + 1 :])
+    return msgspec.structs.replace(manifest, operators=(msgspec.structs.replace(operator, slots=slots),))

@@ -1,0 +1,260 @@
+"""The backends that users choose: whole jobs on each, through pickles, processes and object storage."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import multiprocessing
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emberstate.checkpoint.acknowledgement import Acknowledgement, SlotTask
+from emberstate.checkpoint.catalogue import checkpoint_numbers, verify
+from emberstate.checkpoint.fs_state_backend import FsStateBackend
+from emberstate.checkpoint.memory_state_backend import MemoryStateBackend
+from emberstate.checkpoint.opening import OperatorSpec
+from emberstate.checkpoint.slot_checkpoint import SlotCheckpoint
+from emberstate.checkpoint.state_backend import StateBackend
+from emberstate.errors import FencedError, StateDeclarationError, StateTooLargeError, StorageError
+from emberstate.state.descriptors import ValueStateDescriptor
+from emberstate.state.keyed_state_backend import KeyedStateBackend
+
+from .counting_job import GROUPS, KEYS, Content, CountingJob, apply, content_of, declare, expected_after, rows_of
+from .s3_server import BUCKET, S3Server, s3_server
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[S3Server]:
+    with s3_server() as running:
+        yield running
+
+
+def run_with_rescaling(backend: StateBackend, batches: int, *parallelisms: int) -> CountingJob:
+    """The job at several parallelisms, one after the other; the last is left open."""
+    done = 0
+    for parallelism in parallelisms:
+        job = CountingJob(backend, parallelism)
+        assert job.next_batch == done
+        job.run(batches)
+        done += batches
+        assert job.content() == expected_after(done)
+        job.close()
+    job = CountingJob(backend, 2)
+    assert job.restored() == expected_after(done)
+    job.run(1)
+    return job
+
+
+# -- memory -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.reliability(21)
+def test_a_job_in_memory() -> None:
+    """Catches: checkpoints in memory that lose or double state on the way through tasks."""
+    job = run_with_rescaling(MemoryStateBackend(), 14, 1, 3, 1)
+    assert max(len(chain.files) for chain in job.coordinator.latest.operators[0].slots) <= 13
+    assert verify(job.storage, job.coordinator.latest).problems == ()
+    job.close()
+
+
+BIG = ValueStateDescriptor("big", bytes)
+SMALL = ValueStateDescriptor("small", int)
+
+
+def declare_big(backend: KeyedStateBackend) -> None:
+    backend.get_partitioned_state(BIG)
+    backend.get_partitioned_state(SMALL)
+
+
+class BigJob:
+    """A job with a state of given size."""
+
+    def __init__(self, backend: StateBackend) -> None:
+        from emberstate.checkpoint.coordinator import CheckpointCoordinator
+
+        spec = OperatorSpec(name="sums", key_schema=KEYS, max_parallelism=GROUPS)
+        self.coordinator = CheckpointCoordinator.open(backend.open_storage(), "job", [spec])
+        self.slot: SlotCheckpoint = backend.make_slot(KEYS, declare_big, max_parallelism=GROUPS)
+        self.batch = 0
+
+    def run(self, values: dict[str, bytes]) -> None:
+        transaction: Any = self.coordinator.begin(self.batch, query="q", source=str(self.batch))
+        self.slot.start(transaction.tasks[0])
+        for key, value in values.items():
+            self.slot.backend.set_current_key(key)
+            self.slot.backend.get_partitioned_state(BIG).update(value)
+            self.slot.backend.get_partitioned_state(SMALL).update(len(value))
+        self.coordinator.commit(transaction, [self.slot.prepare()])
+        self.batch += 1
+
+
+MESSAGE = r"state 'big' of operator 'sums' has [0-9,]+ bytes in one slot.*at most 100,000 .*Use FsStateBackend\(uri\)"
+
+
+def test_a_state_larger_than_memory_takes_is_named() -> None:
+    """Catches: a driver that runs out of memory; an error that leaves open which state, or what to do."""
+    job = BigJob(MemoryStateBackend(max_state_size=100_000))
+    job.run({"a": b"x" * 60_000})
+    with pytest.raises(StateTooLargeError, match=MESSAGE):
+        job.run({"b": b"y" * 60_000})
+    job.run({"b": b"y" * 30_000})  # the batch is run again, with less
+    with pytest.raises(StateTooLargeError, match=MESSAGE):
+        job.run({f"k{i}": b"z" * 100 for i in range(500)})
+    job.run({"a": b"x"})
+    job.run({"c": b"x" * 60_000})  # superseded bytes do not count
+
+
+def test_the_limit_counts_bytes_before_compression() -> None:
+    """Catches: zeros that compress to nothing and fill the memory once they are restored."""
+    job = BigJob(MemoryStateBackend(max_state_size=100_000))
+    with pytest.raises(StateTooLargeError, match=MESSAGE):
+        job.run({"a": bytes(200_000)})
+    job.run({"a": bytes(90_000)})
+    for _ in range(30):  # a chain of rewrites of one value: never more than one of them counts
+        job.run({"a": bytes(90_000)})
+
+
+@pytest.mark.parametrize("size", [0, -1, 1.5, True, "5 MB", None])
+def test_a_limit_that_is_none(size: Any) -> None:
+    """Catches: a limit that is never reached, or always."""
+    with pytest.raises(StateDeclarationError, match="positive number of bytes"):
+        MemoryStateBackend(size)
+
+
+def run_in_slot(backend: bytes, task: bytes) -> tuple[bytes, Content]:
+    """A slot in a process of its own: what it acknowledges and holds."""
+    slot = pickle.loads(backend).make_slot(KEYS, declare, max_parallelism=GROUPS)
+    found = SlotTask.from_bytes(task)
+    slot.start(found)
+    apply(slot.backend, found.batch.id, rows_of(found.batch.id))
+    return slot.prepare().to_bytes(), content_of(slot.backend)
+
+
+def test_slots_in_other_processes_are_served_through_their_tasks() -> None:
+    """Catches: a backend whose checkpoints do not travel, and slots that look for them where they are."""
+    backend = MemoryStateBackend(max_state_size=1234567)
+    job = CountingJob(backend, 2)
+    job.run(5)
+    copy = pickle.loads(pickle.dumps(backend))
+    assert repr(copy) == repr(backend) == "MemoryStateBackend(max_state_size=1234567)"
+    assert copy.open_storage().list() == [] and copy.open_slot_storage() is None
+    context = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as pool:
+        for batch in (5, 6):
+            transaction = job.begin(batch)
+            done = [pool.submit(run_in_slot, pickle.dumps(backend), task.to_bytes()) for task in transaction.tasks]
+            results = [future.result(120) for future in done]
+            assert {**results[0][1], **results[1][1]} == expected_after(batch + 1)
+            job.coordinator.commit(transaction, [Acknowledgement.from_bytes(data) for data, _ in results])
+    job.next_batch = 7
+    assert job.restored() == expected_after(7)
+    job.close()
+
+
+# -- files --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.reliability(21)
+@pytest.mark.reliability(30)
+@pytest.mark.parametrize("name", ["plain", "with blanks and ünïcödé ключ", "a:b", "50%20off", "#1?x=y"])
+def test_a_job_in_files(name: str, tmp_path: Path) -> None:
+    """Catches: a location with an odd name that is written to one place and looked for in another."""
+    place = tmp_path / name
+    backend = pickle.loads(pickle.dumps(FsStateBackend(place if ":" in name else str(place))))
+    job = run_with_rescaling(backend, 2, 1, 3, 8, 1) if name == "plain" else CountingJob(backend, 2)
+    job.run(2)
+    job.close()
+    assert checkpoint_numbers(FsStateBackend(place).open_storage()) and place.is_dir()
+    again = CountingJob(FsStateBackend(place), 1)
+    assert again.restored() == expected_after(again.next_batch)
+    again.close()
+    assert [entry.name for entry in tmp_path.iterdir()] == [name]
+
+
+def test_a_file_uri_and_a_path_are_the_same_place(tmp_path: Path) -> None:
+    """Catches: a job that starts anew because its location is written differently."""
+    place = tmp_path / "with blanks é"
+    job = CountingJob(FsStateBackend(place.as_uri()))
+    job.run(2)
+    job.close()
+    assert "%20" in place.as_uri()
+    for uri in (place, str(place), f"file://localhost{place.as_uri()[7:]}"):
+        again = CountingJob(FsStateBackend(uri))
+        assert again.next_batch == 2 and again.restored() == expected_after(2)
+        again.close()
+
+
+def test_locations_that_no_slot_reaches() -> None:
+    """Catches: a backend that seems to work until a slot looks for its state."""
+    with pytest.raises(StateDeclarationError, match=r"use MemoryStateBackend\(\)"):
+        FsStateBackend("memory://")
+    with pytest.raises(StorageError, match="gs is not supported"):
+        FsStateBackend("gs://bucket/x")
+
+
+# -- S3 -----------------------------------------------------------------------------------------------------------
+
+
+def s3(server: S3Server, name: str) -> FsStateBackend:
+    return FsStateBackend(f"s3://{BUCKET}/{name}", client_options=server.client_options())
+
+
+@pytest.mark.reliability(11)
+@pytest.mark.reliability(21)
+def test_a_job_in_s3(server: S3Server) -> None:
+    """Catches: a whole job, with rescaling, that object storage serves otherwise than files do."""
+    backend = pickle.loads(pickle.dumps(s3(server, "whole job/é")))
+    job = run_with_rescaling(backend, 1, 1, 3)
+    job.slots[0]._inline_bytes = job.slots[1]._inline_bytes = 0
+    manifest = job.run(2)
+    assert {place.path.split("/")[0] for place in manifest.places()} >= {"state", "output"}
+    assert verify(job.storage, manifest).problems == ()
+    assert job.content() == job.restored() == expected_after(5)
+    job.close()
+
+
+@pytest.mark.reliability(11)
+@pytest.mark.reliability(13)
+def test_fencing_in_s3(server: S3Server) -> None:
+    """Catches: two drivers that both commit to one bucket."""
+    backend = s3(server, "fencing")
+    old = CountingJob(backend)
+    old.run(2)
+    transaction = old.begin()
+    acknowledgements = old.prepare(transaction)
+    new = CountingJob(backend)
+    with pytest.raises(FencedError, match=r"was taken over by incarnation 2 \(host .*, pid \d+, started 20"):
+        old.coordinator.commit(transaction, acknowledgements)
+    with pytest.raises(FencedError):
+        old.coordinator.check_holder()
+    new.run(2)
+    assert new.content() == new.restored() == expected_after(4)
+    for job in (old, new):
+        job.close()
+
+
+@pytest.mark.reliability(11)
+def test_a_commit_whose_reply_is_lost_in_s3(server: S3Server) -> None:
+    """Catches: a commit that was made, taken for another's or made again."""
+    job = CountingJob(s3(server, "lost"))
+    job.run(1)
+    lost: list[str] = []
+
+    def lose(method: str, path: str) -> bool:
+        if method == "PUT" and path.endswith("/manifest") and len(lost) < 3:
+            lost.append(path)
+            return True
+        return False
+
+    server.lose_reply = lose
+    try:
+        job.run(1)
+    finally:
+        server.reset()
+    assert lost and job.coordinator.statistics().commits == 2
+    job.run(1)
+    assert job.restored() == expected_after(3)
+    job.close()
