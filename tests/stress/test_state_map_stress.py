@@ -9,6 +9,7 @@ from tests.heap.conftest import COMPILED
 from .state_map_stress import main, stress
 
 
+@pytest.mark.reliability(18)
 @pytest.mark.parametrize("seed", [1, 2])
 def test_random_operations_agree_with_a_dict(seed: int) -> None:
     """Catches: what needs a long history: merged images, side branches, growth under several snapshots."""

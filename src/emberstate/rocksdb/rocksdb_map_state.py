@@ -1,0 +1,156 @@
+# cython: boundscheck=False, wraparound=False
+"""`RocksDBMapState`: a map state in RocksDB, one pair per user key, iterated in the order of the user keys' bytes.
+
+A put reads nothing. As with a dict, an iteration notices when user keys come or go, and sees values as they
+are when their turn comes: so while iterations are under way, and only then, writes look at what is there.
+
+Thread safety: the backend's owner thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+import cython
+
+from emberstate.errors import CodecError, StateTypeError
+from emberstate.rocksdb.current_entry import CurrentEntry
+from emberstate.rocksdb.pair_access import PairAccess
+from emberstate.state.internal_states import InternalMapState
+from emberstate.state.key_context import KeyContext
+
+if TYPE_CHECKING:
+    from emberstate.rocksdb.rocksdb_state_table import RocksDBStateTable
+
+_BEGUN: Final = object()
+_ABSENT: Final = object()
+
+
+class RocksDBMapState(InternalMapState):
+    """A map in RocksDB; `size` is O(user keys)."""
+
+    __slots__ = ("decode", "encode", "encode_user_key", "entry", "pairs", "table")
+
+    table: RocksDBStateTable
+    entry: CurrentEntry
+    pairs: PairAccess
+    encode: Callable[[Any], bytes]
+    decode: Callable[[bytes], Any]
+    encode_user_key: Callable[[Any], bytes]
+
+    def __init__(self, table: RocksDBStateTable, namespace: Hashable) -> None:
+        assert table.user_key_codec is not None
+        self.table = table
+        self.entry = table.entry(namespace)
+        self.pairs = table.tables.store.pairs
+        self.encode = table.encode
+        self.decode = table.decode
+        self.encode_user_key = table.user_key_codec.encode
+
+    def with_namespace(self, namespace: Hashable) -> RocksDBMapState:
+        """The same state, bound to another namespace."""
+        return RocksDBMapState(self.table, namespace)
+
+    def get(self, user_key: Any) -> Any:
+        """Return the user value for the caller to have, or None."""
+        data = self.pairs.get(self.entry.current() + self.encode_user_key(user_key))
+        return None if data is None else self.decode(data)
+
+    def put(self, user_key: Any, user_value: Any) -> None:
+        """Set the value of a user key."""
+        prefix: bytes = self.entry.current()
+        raw: bytes = prefix + self.encode_user_key(user_key)
+        try:
+            data = self.encode(user_value)
+        except (StateTypeError, CodecError) as error:
+            raise self.table.refusal(error) from None
+        if self.table.walking:
+            self.table.disturbances += 1
+            if self.pairs.get(raw) is None:
+                self.table.restructured(prefix)
+        self.pairs.put(raw, data)
+
+    def remove(self, user_key: Any) -> bool:
+        """Remove a user key; whether it was there."""
+        prefix: bytes = self.entry.current()
+        raw: bytes = prefix + self.encode_user_key(user_key)
+        if self.pairs.get(raw) is None:
+            return False
+        if self.table.walking:
+            self.table.restructured(prefix)
+        self.pairs.delete(raw)
+        return True
+
+    def contains(self, user_key: Any) -> bool:
+        """Whether the user key is there."""
+        return self.pairs.get(self.entry.current() + self.encode_user_key(user_key)) is not None
+
+    def size(self) -> int:
+        """How many user keys there are; O(user keys)."""
+        return sum([1 for _ in self.table.tables.store.scan(self.entry.current())])
+
+    def items(self) -> Iterator[tuple[Any, Any]] | None:
+        """Iterate over (user key, user value) in the order of the user keys' bytes, or None if there is no map."""
+        walk = _walk(self.table, self.entry.current())
+        return walk if next(walk) is _BEGUN else None
+
+    def keys(self) -> Iterator[Any] | None:
+        """Iterate over the user keys in the order of their bytes, or None if there is no map."""
+        items = self.items()
+        return None if items is None else (user_key for user_key, _ in items)
+
+    def clear(self) -> None:
+        """Remove the entry of the current key."""
+        prefix: bytes = self.entry.current()
+        for raw, _ in self.table.tables.store.scan(prefix):
+            if self.table.walking:
+                self.table.restructured(prefix)
+            self.pairs.delete(raw)
+
+
+def _walk(table: Any, prefix: bytes) -> Iterator[Any]:
+    """The pairs of one entry: first `_BEGUN`, or `_ABSENT` if there are none, then (user key, user value).
+
+    From the first on, which the caller takes at once, changes to the map are noticed.
+    """
+    store = table.tables.store
+    pairs: PairAccess = store.pairs
+    context: KeyContext = table.tables.context
+    of_key = context.key
+    cursor = store.cursor(prefix)
+    next_key, next_value, advance = cursor.key, cursor.value, cursor.advance
+    raw = next_key()
+    if raw is None:
+        cursor.check()
+        yield _ABSENT
+        return
+    decode_user_key, decode = table.user_key_codec.decode, table.decode
+    start: cython.Py_ssize_t = len(prefix)
+    generation: cython.Py_ssize_t = pairs.generation
+    structure = table.structure
+    began_with, disturbances, stale = structure.get(prefix, 0), table.disturbances, False
+    table.walking += 1
+    try:
+        yield _BEGUN
+        while True:
+            context.check_still(of_key)
+            if pairs.generation != generation or table.disturbances != disturbances:
+                if pairs.generation != generation or structure.get(prefix, 0) != began_with:
+                    raise RuntimeError(
+                        f"map state {table.name!r} gained or lost user keys during iteration: "
+                        f"collect them with list() first"
+                    )
+                stale = True  # values were written: what the cursor has may be old
+            if raw is None:
+                cursor.check()
+                return
+            data = pairs.get(raw) if stale else next_value()
+            user_key = decode_user_key(raw[start:])
+            advance()
+            raw = next_key()
+            yield user_key, decode(data)
+    finally:
+        table.walking -= 1
+        if not table.walking:
+            structure.clear()

@@ -1,0 +1,28 @@
+from emberstate.rocksdb.current_entry cimport CurrentEntry
+from emberstate.rocksdb.pair_access cimport PairAccess
+from emberstate.state.internal_states cimport (
+    InternalAggregatingState, InternalListState, InternalReducingState, InternalValueState,
+)
+
+cdef class RocksDBValueState(InternalValueState):
+    cdef readonly object table
+    cdef CurrentEntry entry
+    cdef PairAccess pairs
+    cdef object encode
+    cdef object decode
+
+cdef class RocksDBListState(InternalListState):
+    cdef readonly object table
+    cdef CurrentEntry entry
+    cdef PairAccess pairs
+    cdef object encode
+
+cdef class RocksDBReducingState(InternalReducingState):
+    cdef readonly object table
+    cdef RocksDBValueState stored
+    cdef readonly object function
+
+cdef class RocksDBAggregatingState(InternalAggregatingState):
+    cdef readonly object table
+    cdef RocksDBValueState stored
+    cdef readonly object function

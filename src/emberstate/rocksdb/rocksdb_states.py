@@ -1,0 +1,276 @@
+# cython: boundscheck=False, wraparound=False
+"""Value, list, reducing and aggregating state in RocksDB: handles over a `RocksDBStateTable`.
+
+What a read gives is decoded for the caller: changing it changes nothing until it is written back, and what
+was handed in was encoded there and then. That is the difference from the heap, where such changes count.
+
+User functions run before anything is changed, on values decoded for them: a function that raises leaves no
+trace. The map state is in `rocksdb_map_state`.
+
+Thread safety: the backend's owner thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from emberstate.errors import CodecError, StateTypeError
+from emberstate.rocksdb.current_entry import CurrentEntry
+from emberstate.rocksdb.pair_access import PairAccess
+from emberstate.state.internal_states import (
+    InternalAggregatingState,
+    InternalListState,
+    InternalReducingState,
+    InternalValueState,
+)
+from emberstate.state.states import AggregateFunction
+
+if TYPE_CHECKING:
+    from emberstate.rocksdb.rocksdb_state_table import RocksDBStateTable
+
+
+class RocksDBValueState(InternalValueState):
+    """A value in RocksDB: one pair."""
+
+    __slots__ = ("decode", "encode", "entry", "pairs", "table")
+
+    table: RocksDBStateTable
+    entry: CurrentEntry
+    pairs: PairAccess
+    encode: Callable[[Any], bytes]
+    decode: Callable[[bytes], Any]
+
+    def __init__(self, table: RocksDBStateTable, namespace: Hashable) -> None:
+        self.table = table
+        self.entry = table.entry(namespace)
+        self.pairs = table.tables.store.pairs
+        self.encode = table.encode
+        self.decode = table.decode
+
+    def with_namespace(self, namespace: Hashable) -> RocksDBValueState:
+        """The same state, bound to another namespace."""
+        return RocksDBValueState(self.table, namespace)
+
+    def value(self) -> Any:
+        """Return the value for the caller to have, or None."""
+        data = self.pairs.get(self.entry.current())
+        return None if data is None else self.decode(data)
+
+    def update(self, value: Any) -> None:
+        """Set the value."""
+        raw: bytes = self.entry.current()
+        try:
+            data = self.encode(value)
+        except (StateTypeError, CodecError) as error:
+            raise self.table.refusal(error) from None
+        self.pairs.put(raw, data)
+
+    def clear(self) -> None:
+        """Remove the entry of the current key."""
+        self.pairs.delete(self.entry.current())
+
+
+class RocksDBListState(InternalListState):
+    """A list in RocksDB: a pair per element, in the order of a sequence that only grows.
+
+    So appending reads nothing. `size` is O(elements).
+    """
+
+    __slots__ = ("encode", "entry", "pairs", "table")
+
+    table: RocksDBStateTable
+    entry: CurrentEntry
+    pairs: PairAccess
+    encode: Callable[[Any], bytes]
+
+    def __init__(self, table: RocksDBStateTable, namespace: Hashable) -> None:
+        self.table = table
+        self.entry = table.entry(namespace)
+        self.pairs = table.tables.store.pairs
+        self.encode = table.encode
+
+    def with_namespace(self, namespace: Hashable) -> RocksDBListState:
+        """The same state, bound to another namespace."""
+        return RocksDBListState(self.table, namespace)
+
+    def get(self) -> list[Any] | None:
+        """Return the elements as a new list, or None."""
+        decode = self.table.decode
+        elements = [decode(data) for _, data in self.table.tables.store.scan(self.entry.current())]
+        return elements if elements else None
+
+    def peek(self) -> list[Any] | None:
+        """Return the elements as a new list, or None."""
+        return self.get()
+
+    def add(self, element: Any) -> None:
+        """Append an element."""
+        prefix: bytes = self.entry.current()
+        try:
+            data = self.encode(element)
+        except (StateTypeError, CodecError) as error:
+            raise self.table.refusal(error) from None
+        self.pairs.append(prefix, data)
+
+    def add_all(self, elements: list[Any]) -> None:
+        """Append elements."""
+        self._append(self.entry.current(), [self.table.encoded(element) for element in elements])
+
+    def update(self, elements: list[Any]) -> None:
+        """Replace the list."""
+        prefix = self.entry.current()
+        encoded = [self.table.encoded(element) for element in elements]
+        self._delete(prefix)
+        self._append(prefix, encoded)
+
+    def size(self) -> int:
+        """How many elements there are; O(elements)."""
+        return sum([1 for _ in self.table.tables.store.scan(self.entry.current())])
+
+    def clear(self) -> None:
+        """Remove the entry of the current key."""
+        self._delete(self.entry.current())
+
+    def merge_namespaces(self, target: Hashable, sources: Sequence[Hashable]) -> None:
+        """Move what the current key has in `sources` behind what it has in `target`, in order."""
+        encoded: list[bytes] = []
+        prefixes = [self.table.entry(source).current() for source in dict.fromkeys(sources)]
+        for prefix in prefixes:
+            encoded += [data for _, data in self.table.tables.store.scan(prefix)]
+        for prefix in prefixes:
+            self._delete(prefix)
+        self._append(self.table.entry(target).current(), encoded)
+
+    def _append(self, prefix: bytes, encoded: list[bytes]) -> None:
+        for data in encoded:
+            self.pairs.append(prefix, data)
+
+    def _delete(self, prefix: bytes) -> None:
+        for raw, _ in self.table.tables.store.scan(prefix):
+            self.pairs.delete(raw)
+
+
+class RocksDBReducingState(InternalReducingState):
+    """A folded value in RocksDB: one pair."""
+
+    __slots__ = ("function", "stored", "table")
+
+    table: RocksDBStateTable
+    stored: RocksDBValueState
+    function: Callable[[Any, Any], Any]
+
+    def __init__(self, table: RocksDBStateTable, namespace: Hashable, function: Callable[[Any, Any], Any]) -> None:
+        self.table = table
+        self.function = function
+        self.stored = RocksDBValueState(table, namespace)
+
+    def with_namespace(self, namespace: Hashable) -> RocksDBReducingState:
+        """The same state, bound to another namespace."""
+        return RocksDBReducingState(self.table, namespace, self.function)
+
+    def get(self) -> Any:
+        """Return the folded value, or None."""
+        return self.stored.value()
+
+    def add(self, value: Any) -> None:
+        """Fold a value in; the first is stored as it is."""
+        old = self.stored.value()
+        self.stored.update(value if old is None else self.function(old, value))
+
+    def get_internal(self) -> Any:
+        """Return the folded value, or None."""
+        return self.stored.value()
+
+    def update_internal(self, value: Any) -> None:
+        """Set the folded value; None clears."""
+        if value is None:
+            self.stored.clear()
+        else:
+            self.stored.update(value)
+
+    def clear(self) -> None:
+        """Remove the entry of the current key."""
+        self.stored.clear()
+
+    def merge_namespaces(self, target: Hashable, sources: Sequence[Hashable]) -> None:
+        """Fold what the current key has in `sources` into what it has in `target`, in order."""
+        merge_entries(self.table, target, sources, self.function)
+
+
+class RocksDBAggregatingState(InternalAggregatingState):
+    """An accumulator in RocksDB: one pair."""
+
+    __slots__ = ("function", "stored", "table")
+
+    table: RocksDBStateTable
+    stored: RocksDBValueState
+    function: AggregateFunction[Any, Any, Any]
+
+    def __init__(
+        self, table: RocksDBStateTable, namespace: Hashable, function: AggregateFunction[Any, Any, Any]
+    ) -> None:
+        self.table = table
+        self.function = function
+        self.stored = RocksDBValueState(table, namespace)
+
+    def with_namespace(self, namespace: Hashable) -> RocksDBAggregatingState:
+        """The same state, bound to another namespace."""
+        return RocksDBAggregatingState(self.table, namespace, self.function)
+
+    def get(self) -> Any:
+        """Return the result of the accumulator, or None."""
+        accumulator = self.stored.value()
+        return None if accumulator is None else self.function.get_result(accumulator)
+
+    def add(self, value: Any) -> None:
+        """Add a value, to a fresh accumulator if there is none."""
+        accumulator = self.stored.value()
+        if accumulator is None:
+            accumulator = self.function.create_accumulator()
+        self.stored.update(self.function.add(value, accumulator))
+
+    def get_internal(self) -> Any:
+        """Return the accumulator, or None."""
+        return self.stored.value()
+
+    def update_internal(self, accumulator: Any) -> None:
+        """Set the accumulator; None clears."""
+        if accumulator is None:
+            self.stored.clear()
+        else:
+            self.stored.update(accumulator)
+
+    def clear(self) -> None:
+        """Remove the entry of the current key."""
+        self.stored.clear()
+
+    def merge_namespaces(self, target: Hashable, sources: Sequence[Hashable]) -> None:
+        """Merge what the current key has in `sources` into what it has in `target`, in order."""
+        merge_entries(self.table, target, sources, self.function.merge)
+
+
+def merge_entries(
+    table: RocksDBStateTable, target: Hashable, sources: Sequence[Hashable], merge: Callable[[Any, Any], Any]
+) -> None:
+    """Remove the current key's values in `sources`, fold them left to right, fold the result into `target`'s.
+
+    What is absent is skipped; if nothing is there nothing is made. A source that is the target works.
+    Everything is computed before anything is changed.
+    """
+    bound = [(source, RocksDBValueState(table, source)) for source in dict.fromkeys(sources)]
+    found = [(source, state, value) for source, state in bound if (value := state.value()) is not None]
+    if not found:
+        return
+    merged = found[0][2]
+    for _, _, value in found[1:]:
+        merged = merge(merged, value)
+    into = RocksDBValueState(table, target)
+    if target not in sources:
+        old = into.value()
+        if old is not None:
+            merged = merge(old, merged)
+    table.encoded(merged)  # it may be refused: then nothing has changed
+    for _, state, _ in found:
+        state.clear()
+    into.update(merged)
