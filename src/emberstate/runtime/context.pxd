@@ -1,0 +1,17 @@
+from emberstate.state.key_context cimport KeyContext
+
+cdef class FunctionContext:
+    cdef readonly str operator_name
+    cdef readonly object timers
+    cdef long long time
+    cdef bint timed
+    cdef readonly long long watermark_micros
+    cdef readonly object processing_time_micros
+    cdef readonly dict counters
+    cdef object emit
+    cdef object backend
+    cdef KeyContext key_context
+    cdef dict handles
+    cdef bint event_ttl
+    cdef object broadcast
+    cpdef move_watermark(self, long long micros)

@@ -1,0 +1,184 @@
+# cython: boundscheck=False, wraparound=False
+"""The loop over rows: key, time, call, outputs, timers that became due. Everything else is the operator's.
+
+Thread safety: the operator's thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from types import GeneratorType
+from typing import Any
+
+import cython
+
+from emberstate.errors import RowTypeError
+from emberstate.runtime.context import FunctionContext
+from emberstate.runtime.domain_timers import DomainTimers
+from emberstate.state.key_context import KeyContext
+
+if not cython.compiled:  # compiled, these are C functions of .pxd files
+    from emberstate.runtime.row_batches import new_row
+
+    def take_all(generator: Any, rows: list[Any]) -> Any:
+        """Append what a generator yields to `rows`; return what it returns."""
+        try:
+            while True:
+                rows.append(next(generator))
+        except StopIteration as stop:
+            return stop.value
+
+
+def collect(result: Any, rows: list[Any]) -> None:
+    """Append the output rows that a function's result, which is not None, stands for."""
+    if type(result) is GeneratorType:
+        returned = take_all(result, rows)
+        if returned is not None:
+            raise RowTypeError(f"a generator returned {returned!r:.100}, which nobody gets: yield it")
+    elif isinstance(result, (tuple, Mapping)):
+        rows.append(result)
+    elif isinstance(result, (list, Iterator)):
+        rows.extend(result)
+    else:
+        raise RowTypeError(
+            f"a function yields rows, or returns a list of them, one tuple or dict, or None; it returned "
+            f"{type(result).__name__} ({result!r:.100})"
+        )
+
+
+class ElementLoop:
+    """What the loop needs to know; the operator sets it up and changes it as time goes on."""
+
+    __slots__ = (
+        "advance",
+        "context",
+        "event",
+        "fire_due",
+        "groups",
+        "key_context",
+        "late",
+        "methods",
+        "out_of_orderness",
+        "outputs",
+        "position",
+        "processing",
+        "processing_time",
+        "times",
+        "user_code",
+        "watermark",
+    )
+
+    context: FunctionContext
+    key_context: KeyContext
+    event: DomainTimers
+    processing: DomainTimers
+    methods: tuple[Callable[[Any, Any], Any], ...]
+    outputs: list[Any]
+    watermark: int
+    processing_time: int
+    out_of_orderness: int
+    groups: Any
+    times: Any
+    position: int
+    user_code: bool
+    advance: Callable[[int], None]
+    fire_due: Callable[[], None]
+    late: Callable[[Any, Any, Any, int, int], None]
+
+    def __init__(
+        self,
+        context: FunctionContext,
+        key_context: KeyContext,
+        event: DomainTimers,
+        processing: DomainTimers,
+        methods: tuple[Callable[[Any, Any], Any], ...],
+        out_of_orderness: int,
+        advance: Callable[[int], None],
+        fire_due: Callable[[], None],
+        late: Callable[[Any, Any, Any, int, int], None],
+    ) -> None:
+        self.context = context
+        self.key_context = key_context
+        self.event = event
+        self.processing = processing
+        self.methods = methods
+        self.out_of_orderness = out_of_orderness
+        self.advance = advance
+        self.fire_due = fire_due
+        self.late = late
+        self.outputs = []
+        self.groups = None
+        self.times = None
+        self.watermark = 0
+        self.processing_time = 0
+        self.position = 0
+        self.user_code = False
+
+    def run(
+        self,
+        made: list[Any] | None,
+        row_class: Any,
+        columns: list[list[Any]],
+        keys: list[Any],
+        groups: memoryview,
+        times: memoryview | None,
+        inputs: list[int] | None,
+    ) -> None:
+        """Handle rows, made or as columns, each with its canonical key, key group, event time and number of its input.
+
+        If it raises, `position` is the row at which it did, and `user_code` whether the function had the word.
+        """
+        self.groups = groups
+        self.times = times
+        try:
+            self.run_all(made, row_class, columns, keys, times is not None, inputs)
+        finally:
+            self.groups = None
+            self.times = None
+
+    def run_all(
+        self,
+        made: list[Any] | None,
+        row_class: Any,
+        columns: list[list[Any]],
+        keys: list[Any],
+        timed: cython.bint,
+        inputs: list[int] | None,
+    ) -> None:
+        """Do it, with key groups and times in place."""
+        i: cython.Py_ssize_t
+        group: cython.Py_ssize_t
+        time: cython.longlong
+        context: FunctionContext = self.context
+        key_context: KeyContext = self.key_context
+        event: DomainTimers = self.event
+        processing: DomainTimers = self.processing
+        method = self.methods[0]
+        context.timed = timed
+        for i in range(len(keys)):
+            self.position = i
+            row = new_row(row_class, columns, i) if made is None else made[i]
+            group = self.groups[i]
+            if timed:
+                time = self.times[i]
+                if time < self.watermark:
+                    self.late(row, keys[i], time, group, 0 if inputs is None else inputs[i])
+                    continue
+                if time - self.out_of_orderness > context.watermark_micros:
+                    if time - self.out_of_orderness >= event.next_time:
+                        self.advance(time - self.out_of_orderness)
+                    else:
+                        context.move_watermark(time - self.out_of_orderness)
+                context.time = time
+                context.timed = True
+            if inputs is not None:
+                method = self.methods[inputs[i]]
+            key_context.set_current_key_and_group(keys[i], group)
+            self.user_code = True
+            result = method(row, context)
+            if result is not None:
+                collect(result, self.outputs)
+            self.user_code = False
+            if event.next_time <= context.watermark_micros or processing.next_time <= self.processing_time:
+                self.fire_due()
+                context.timed = False

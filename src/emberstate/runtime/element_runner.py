@@ -1,0 +1,304 @@
+"""`ElementRunner`: calls the function for rows and timers, within one transaction after the other.
+
+It owns what a function meets while it runs: context, timers, the loop, outputs and counts. When transactions
+begin, end and fail is the operator's business.
+
+Thread safety: the operator's thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from emberstate.errors import StateDeclarationError, UserFunctionError
+from emberstate.runtime.broadcast import BroadcastSide
+from emberstate.runtime.context import FunctionContext
+from emberstate.runtime.domain_timers import KeyedTimer, TimeDomain
+from emberstate.runtime.element_loop import ElementLoop, collect
+from emberstate.runtime.function_host import FunctionHost
+from emberstate.runtime.keyed_input import InputRows
+from emberstate.runtime.outputs import MAIN, OutputRows, TransactionResult
+from emberstate.runtime.row import RowType
+from emberstate.runtime.timer_service import TimerService
+from emberstate.runtime.times import MIN_TIME
+from emberstate.state.keyed_state_backend import KeyedStateBackend
+
+#: The names of the two timer queues, which are stored.
+TIMER_QUEUES: Final = {TimeDomain.EVENT: "event-time timers", TimeDomain.PROCESSING: "processing-time timers"}
+#: So often may one and the same timer fire in a row before it is taken for one that registers itself for ever.
+MAX_REPEATS: Final = 1_000
+
+
+class ElementRunner:
+    """A function at work."""
+
+    def __init__(
+        self,
+        host: FunctionHost,
+        backend: KeyedStateBackend,
+        broadcast: BroadcastSide | None,
+        row_types: Mapping[str, RowType | None],
+        late_output: str | None,
+        out_of_orderness: int,
+    ) -> None:
+        self._host = host
+        self._backend = backend
+        self._broadcast = broadcast
+        self._row_types = row_types
+        self._late_output = late_output
+        self._lag = out_of_orderness
+        #: Since it was made, failed attempts included.
+        self.rows = self.late_rows = self.timers_fired = 0
+        self._last_fired: KeyedTimer | None
+        self._repeats = 0
+        refusal = None
+        if not host.has_timers:
+            refusal = (
+                f"operator {host.operator_name!r}: {host.label} registers a timer and has no on_timer to handle it"
+            )
+        self.timers = TimerService(
+            lambda domain: backend.get_timer_queue(TIMER_QUEUES[domain], namespace_type=host.timer_namespace_type),
+            refusal,
+        )
+        self.context = FunctionContext(host.operator_name, backend, self.timers, self._emit, broadcast)
+        self._loop = ElementLoop(
+            self.context,
+            backend.context,
+            self.timers.event,
+            self.timers.processing,
+            (),
+            out_of_orderness,
+            self.advance,
+            self.fire_due,
+            self._handle_late,
+        )
+        self._handles = self._declared_handles()
+        self.reset()
+        self._renew()
+
+    # -- the function ---------------------------------------------------------------------------------------
+
+    def renew(self) -> None:
+        """Put a new copy of the function in the place of the old one."""
+        self.dispose()
+        self._renew()
+
+    def dispose(self) -> None:
+        """Close the function."""
+        self._host.dispose(self._function)
+
+    def _renew(self) -> None:
+        self._function = self._host.make(self.context, self._handles)
+        self._loop.methods = tuple(getattr(self._function, name) for name in self._host.elements)
+
+    def _declared_handles(self) -> dict[str, Any]:
+        """The states of the class's attributes."""
+        handles: dict[str, Any] = {}
+        for attribute, state in type(self._host.declared())._declared.items():
+            declared = state.declaration
+            if declared.broadcast:
+                handles[attribute] = self.context.get_broadcast_state(declared.descriptor)  # type: ignore[arg-type]
+            else:
+                handles[attribute] = self.context.get_partitioned_state(declared.descriptor)
+        return handles
+
+    # -- a transaction --------------------------------------------------------------------------------------
+
+    def reset(self) -> None:
+        """Forget what the last transaction put out and counted."""
+        self.outputs = {
+            name: OutputRows(f"operator {self._host.operator_name!r}, output {name!r} of {self._host.label}", row_type)
+            for name, row_type in self._row_types.items()
+        }
+        self._loop.outputs = self.outputs[MAIN].pending
+        self._loop.user_code = False
+        self.context.forget()
+        self._rows = self._late_rows = self._late_dropped = self._fired = 0
+        self._max_event_time: int | None = None
+        self._last_fired = None
+
+    def begin(self, processing_time: int, watermark: int) -> None:
+        """Start a transaction, and fire what is due."""
+        self.reset()
+        if self._broadcast is not None:
+            self._broadcast.enter()
+        self.timers.event.refresh()
+        self.timers.processing.refresh()
+        # From before all time: a slot that was restored does not know how far its rows had got.
+        self.context.move_watermark(MIN_TIME)
+        self._set_processing_time(processing_time)
+        self.set_watermark(watermark)
+
+    def result(self) -> TransactionResult:
+        """What came of the transaction."""
+        return TransactionResult(
+            outputs=self.outputs,
+            counters=self.context.counters,
+            rows=self._rows,
+            late_rows=self._late_rows,
+            late_rows_dropped=self._late_dropped,
+            timers_fired=self._fired,
+            max_event_time=self._max_event_time,
+        )
+
+    def check_outputs(self) -> None:
+        """Refuse what was put out and has the wrong type."""
+        for output in self.outputs.values():
+            output.check()
+
+    def seal_outputs(self) -> None:
+        """Have outputs with a schema hold record batches rather than Python objects."""
+        for output in self.outputs.values():
+            if output.row_type is not None:
+                output.seal()
+
+    def _emit(self, name: str, row: Any) -> None:
+        output = self.outputs.get(name)
+        if output is None:
+            raise StateDeclarationError(
+                f"operator {self._host.operator_name!r} has no output {name!r}, it has {sorted(self.outputs)}: "
+                f"declare it in side_outputs"
+            )
+        output.pending.append(row)
+
+    # -- rows -----------------------------------------------------------------------------------------------
+
+    def run(self, data: InputRows, numbers: list[int] | None) -> None:
+        """Handle rows, in their order; `numbers` are those of their inputs, if there are two."""
+        count = len(data.keys)
+        self._rows += count
+        self.rows += count
+        if data.times:
+            latest = max(data.times)
+            self._max_event_time = latest if self._max_event_time is None else max(latest, self._max_event_time)
+        if self._host.by_batch:
+            self._run_by_key(data)
+            return
+        loop = self._loop
+        try:
+            loop.run(data.made, data.row_class, data.columns, data.keys, data.groups, data.times, numbers)
+        except Exception as error:
+            if not loop.user_code:
+                raise
+            loop.user_code = False
+            at = loop.position
+            method = self._host.elements[numbers[at] if numbers else 0]
+            raise self._host.failure(error, method, [("key", data.keys[at]), ("row", data.rows()[at])]) from error
+
+    def _run_by_key(self, data: InputRows) -> None:
+        """For `process_batch`: the rows of each key together, keys in the order in which they first come."""
+        times = [None] * len(data.keys) if data.times is None else data.times.tolist()
+        if data.times:
+            assert times[0] is not None
+            self.advance(max(times[0] - self._lag, self.context.watermark_micros))
+        by_key: dict[Any, list[int]] = {}
+        rows = data.rows()
+        for position, (key, time) in enumerate(zip(data.keys, times, strict=True)):
+            if time is not None and time < self._loop.watermark:
+                self._handle_late(rows[position], key, time, data.groups[position], 0)
+            else:
+                by_key.setdefault(key, []).append(position)
+        for key, positions in by_key.items():
+            self._backend.context.set_current_key_and_group(key, data.groups[positions[0]])
+            self.context.set_timestamp(times[positions[-1]])
+            of_key = [rows[position] for position in positions]
+            try:
+                result = self._function.process_batch(key, of_key, self.context)  # type: ignore[attr-defined]
+                if result is not None:
+                    collect(result, self._loop.outputs)
+            except Exception as error:
+                raise self._host.failure(error, "process_batch", [("key", key), ("rows", of_key)]) from error
+            self.fire_due()
+
+    def _handle_late(self, row: Any, key: Any, time: int, group: int, number: int) -> None:
+        self._late_rows += 1
+        self.late_rows += 1
+        name = self._host.late[number]
+        if name is None:
+            self._late_dropped += 1
+            if self._late_output is not None:
+                self._emit(self._late_output, row)
+            return
+        self._backend.context.set_current_key_and_group(key, group)
+        self.context.set_timestamp(time)
+        self._call(name, getattr(self._function, name), row, [("key", key), ("row", row)])
+        self.fire_due()
+
+    def run_broadcast(self, row: Any) -> None:
+        """Handle a broadcast row, for which there is no key."""
+        side = self._broadcast
+        if side is None:
+            raise StateDeclarationError(
+                f"operator {self._host.operator_name!r}: {self._host.label} takes no broadcast rows"
+            )
+        self._backend.context.clear()
+        self.context.set_timestamp(None)
+        side.writable = True
+        try:
+            method = self._function.process_broadcast_element  # type: ignore[attr-defined]
+            self._call("process_broadcast_element", method, row, [("row", row)])
+        finally:
+            side.writable = False
+        self.fire_due()
+
+    def _call(self, name: str, method: Any, argument: Any, place: list[tuple[str, Any]]) -> None:
+        try:
+            result = method(argument, self.context)
+            if result is not None:
+                collect(result, self._loop.outputs)
+        except Exception as error:
+            raise self._host.failure(error, name, place) from error
+
+    # -- time -----------------------------------------------------------------------------------------------
+
+    def set_watermark(self, watermark: int) -> None:
+        """Have event time get to `watermark`, and rows before it be late."""
+        self._loop.watermark = watermark
+        self.advance(watermark)
+        self.fire_due()
+
+    def set_processing_time(self, processing_time: int) -> None:
+        """Have processing time get to `processing_time`."""
+        self._set_processing_time(processing_time)
+        self.fire_due()
+
+    def _set_processing_time(self, processing_time: int) -> None:
+        self.context.set_processing_time(processing_time)
+        self._loop.processing_time = processing_time
+
+    def advance(self, until: int) -> None:
+        """Fire event-time timers up to `until`, event time moving from one to the next, and then to `until`."""
+        context, event = self.context, self.timers.event
+        while (timer := event.poll(until)) is not None:
+            if timer.micros > context.watermark_micros:
+                context.move_watermark(timer.micros)
+            context.set_timestamp(timer.micros)
+            self._fire(timer)
+        if until > context.watermark_micros:
+            context.move_watermark(until)
+
+    def fire_due(self) -> None:
+        """Fire whatever is due at the present times, until nothing is."""
+        context, event, processing = self.context, self.timers.event, self.timers.processing
+        now = self._loop.processing_time
+        while True:
+            if event.next_time <= context.watermark_micros:
+                self.advance(context.watermark_micros)
+            timer = processing.poll(now)
+            if timer is None:
+                return
+            context.set_timestamp(None)
+            self._fire(timer)
+
+    def _fire(self, timer: KeyedTimer) -> None:
+        self._repeats = self._repeats + 1 if timer == self._last_fired else 0
+        self._last_fired = timer
+        if self._repeats >= MAX_REPEATS:
+            raise UserFunctionError(
+                f"operator {self._host.operator_name!r}: {self._host.label}.on_timer registers the timer that fires, "
+                f"{timer!r}, again and again for a time that has passed: register it for a later one"
+            )
+        self._fired += 1
+        self.timers_fired += 1
+        self._call("on_timer", self._function.on_timer, timer, [("key", timer.key), ("timer", timer)])

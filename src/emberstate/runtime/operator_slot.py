@@ -1,0 +1,207 @@
+"""`OperatorSlot`: a slot of an operator: the operator, and its side of the checkpoints.
+
+    start(task)      → the state is where the task starts, and the operator's transaction has begun
+    operator.…       → rows
+    prepare(…)       → what changed and what was put out is prepared; the acknowledgements go to the coordinator
+    roll_back()      → or: as if the task had not been started
+
+An operator is made around every backend that the checkpoints side makes, so a slot that must restore gets a new
+function too. Broadcast state is an operator of its own in the checkpoints, with one key group: every slot restores
+it from the same files and prepares the same change, under one name, and one slot's acknowledgement is committed.
+
+Invariant: keyed and broadcast state are at the same point: hot both, or restored both.
+
+Thread safety: one thread, the backend's owner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from emberstate.checkpoint.acknowledgement import Acknowledgement, SlotTask
+from emberstate.checkpoint.chain import DEFAULT_POLICY, ChainPolicy
+from emberstate.checkpoint.slot_checkpoint import SlotCheckpoint, SlotStatistics, Start
+from emberstate.checkpoint.state_backend import StateBackend
+from emberstate.errors import InvariantError, LifecycleError, StateDeclarationError
+from emberstate.keygroups import KeyGroupRange, KeySchema
+from emberstate.runtime.operator import KeyedOperator
+from emberstate.runtime.operator_snapshot import OperatorSnapshot
+from emberstate.runtime.output_files import write_output
+from emberstate.runtime.outputs import OutputRows, TransactionResult
+from emberstate.runtime.times import MIN_TIME
+from emberstate.state.keyed_state_backend import KeyedStateBackend
+
+MakeOperator = Callable[[KeyedStateBackend], KeyedOperator]
+
+
+def broadcast_operator_name(operator: str) -> str:
+    """What an operator's broadcast state is called in checkpoints."""
+    return f"{operator}/broadcast"
+
+
+class OperatorSlot:
+    """One slot: `make_operator` makes the operator around an empty backend."""
+
+    def __init__(
+        self,
+        make_operator: MakeOperator,
+        state_backend: StateBackend,
+        key_schema: KeySchema,
+        *,
+        max_parallelism: int,
+        policy: ChainPolicy = DEFAULT_POLICY,
+    ) -> None:
+        self._make_operator = make_operator
+        self._state_backend = state_backend
+        self._key_schema = key_schema
+        self._max_parallelism = max_parallelism
+        self._policy = policy
+        self._operator: KeyedOperator | None = None
+        self._keyed = self._new_keyed()
+        self._broadcast: SlotCheckpoint | None = None
+        self._watermark = MIN_TIME  # of the operator, where the transaction started
+
+    @property
+    def operator(self) -> KeyedOperator:
+        """The operator, once a task was started."""
+        if self._operator is None:
+            raise LifecycleError("the slot has no operator yet: start a task first")
+        return self._operator
+
+    @property
+    def is_hot(self) -> bool:
+        """Whether it holds state."""
+        return self._operator is not None
+
+    def start(self, task: SlotTask, broadcast: SlotTask | None = None) -> Start:
+        """Bring the state to where the task starts, begin the transaction, and fire what is due.
+
+        If it raises, roll back.
+        """
+        try:
+            how = self._reach(task, broadcast)
+        except BaseException:
+            # What cannot be brought to its start is thrown away; the next start restores.
+            self.close()
+            self._keyed = self._new_keyed()
+            raise
+        operator = self.operator
+        if how == "rolled back":
+            operator.roll_back(self._start())
+        self._watermark = operator.watermark
+        operator.begin(task.batch.processing_time, task.batch.watermark)
+        return how
+
+    def prepare(self, broadcast_attempt: str) -> tuple[TransactionResult, list[Acknowledgement]]:
+        """End the transaction; what came of it, and the acknowledgements: of keyed, then of broadcast state.
+
+        `broadcast_attempt` names the broadcast state from here on, in all slots. If it raises, roll back.
+        """
+        operator = self.operator
+        result = operator.end()
+        acknowledgements = [
+            self._keyed.prepare(
+                _contents(result.outputs), max_event_time=result.max_event_time, counts=_counts(result)
+            )
+        ]
+        if self._broadcast is not None:
+            acknowledgements.append(self._broadcast.prepare(attempt=broadcast_attempt))
+        return result, acknowledgements
+
+    def roll_back(self) -> None:
+        """Undo the transaction, prepared or not: state, timers, and the function, which is made anew."""
+        if self._operator is None:
+            return
+        self._operator.roll_back(self._start())
+        self._keyed.roll_back()
+        if self._broadcast is not None:
+            self._broadcast.roll_back()
+
+    def statistics(self) -> SlotStatistics:
+        """What its side of the checkpoints has done."""
+        return self._keyed.statistics()
+
+    def close(self) -> None:
+        """Close the operator and drop all state; a second call does nothing."""
+        self._detach()
+        self._keyed.close()
+
+    # -- inside ---------------------------------------------------------------------------------------------
+
+    def _reach(self, task: SlotTask, broadcast: SlotTask | None) -> Start:
+        how = self._keyed.start(task)
+        operator = self.operator
+        if (operator.broadcast_backend is None) != (broadcast is None):
+            raise InvariantError(f"operator {operator.name!r}: its broadcast state and its task do not go together")
+        if broadcast is not None:
+            if self._broadcast is None:
+                self._broadcast = self._new_broadcast(operator)
+            self._broadcast.start(broadcast)
+        return how
+
+    def _start(self) -> OperatorSnapshot:
+        """Where the transaction started."""
+        broadcast = None if self._broadcast is None else self._broadcast.committed
+        return OperatorSnapshot(self._keyed.committed, broadcast, self._watermark)
+
+    def _new_keyed(self) -> SlotCheckpoint:
+        return self._state_backend.make_slot(
+            self._key_schema, self._attach, max_parallelism=self._max_parallelism, policy=self._policy
+        )
+
+    def _attach(self, backend: KeyedStateBackend) -> None:
+        """Make the operator of a new backend."""
+        self._detach()
+        operator = self._make_operator(backend)
+        operator.open()
+        self._operator = operator
+
+    def _detach(self) -> None:
+        if self._broadcast is not None:
+            self._broadcast.close()
+            self._broadcast = None
+        if self._operator is not None:
+            self._operator.close()
+            self._operator = None
+
+    def _new_broadcast(self, operator: KeyedOperator) -> SlotCheckpoint:
+        """The checkpoints side of the operator's broadcast state, which it can fill once."""
+        fresh = [operator.broadcast_backend]
+
+        def make(groups: KeyGroupRange) -> KeyedStateBackend:
+            backend = fresh.pop() if fresh else None
+            if backend is None:
+                raise InvariantError(f"operator {operator.name!r}: its keyed state is hot, its broadcast state is not")
+            return backend
+
+        chosen = self._state_backend
+        return SlotCheckpoint(
+            make, chosen.open_slot_storage(), policy=self._policy, state_limit=chosen.max_state_size
+        )
+
+
+def _contents(outputs: Mapping[str, OutputRows]) -> list[tuple[str, int, bytes]]:
+    """Outputs with rows, as they are stored."""
+    contents = []
+    for name, output in outputs.items():
+        if output.row_type is None:
+            if output.rows:
+                raise StateDeclarationError(
+                    f"{output.label} has no schema, and a row came: {output.rows[0]!r:.200}. Declare its schema."
+                )
+            continue
+        batches = output.batches()
+        rows = sum(batch.num_rows for batch in batches)
+        if rows:
+            contents.append((name, rows, write_output(batches, output.row_type)))
+    return contents
+
+
+def _counts(result: TransactionResult) -> dict[str, int]:
+    return {
+        "rows": result.rows,
+        "late_rows": result.late_rows,
+        "late_rows_dropped": result.late_rows_dropped,
+        "timers_fired": result.timers_fired,
+        **{f"counter/{name}": count for name, count in result.counters.items()},
+    }

@@ -1,0 +1,39 @@
+"""Points in time: aware datetimes for users, int64 microseconds since 1970 UTC inside.
+
+>>> from_micros(to_micros(datetime(2026, 1, 2, tzinfo=UTC), "a time")).isoformat()
+'2026-01-02T00:00:00+00:00'
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from emberstate.errors import StateTypeError
+from emberstate.keygroups.spark_hash import micros_since_epoch
+
+#: The watermark before there is one, and after the last row.
+MIN_TIME: Final = -(2**63)
+MAX_TIME: Final = 2**63 - 1
+
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+#: What a datetime can hold.
+FIRST_TIME: Final = micros_since_epoch(datetime.min.replace(tzinfo=UTC))
+LAST_TIME: Final = micros_since_epoch(datetime.max.replace(tzinfo=UTC))
+
+
+def from_micros(micros: int) -> datetime:
+    """The aware UTC datetime; what lies outside the years 1 to 9999 becomes the nearest that does not."""
+    return EPOCH + timedelta(microseconds=min(max(micros, FIRST_TIME), LAST_TIME))
+
+
+def to_micros(when: Any, what: str) -> int:
+    """Microseconds of an aware datetime; `what` names it in messages."""
+    if not isinstance(when, datetime) or when.utcoffset() is None:
+        way_out = ""
+        if isinstance(when, datetime):
+            way_out = "; it has no zone: add one with .replace(tzinfo=UTC)"
+        elif isinstance(when, int | float):
+            way_out = "; a bare number has no unit"
+        raise StateTypeError(f"{what} must be an aware datetime, found {when!r:.100}{way_out}")
+    return micros_since_epoch(when)

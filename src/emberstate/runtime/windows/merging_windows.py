@@ -1,0 +1,96 @@
+"""`MergingWindowSet`: the windows of a key that merge, and where the content of each is.
+
+A session that grows keeps its content where it is: the namespace of the window that it began as, its state window.
+So the set is a map from windows as they are to their state windows, a state of the key as any other; a row that
+extends a session changes one pair of it.
+
+Invariants (per key): no two windows overlap or touch; each has its own state window, which is a part of it.
+
+Thread safety: the backend's owner thread.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import NamedTuple
+
+from emberstate.errors import InvariantError
+from emberstate.runtime.windows.time_window import TimeWindow
+from emberstate.state.descriptors import MapStateDescriptor
+from emberstate.state.internal_states import InternalMapState
+
+#: Where the set is kept: window → state window.
+MERGING_WINDOWS = MapStateDescriptor("window-set", TimeWindow, TimeWindow)
+
+
+class Merge(NamedTuple):
+    """What becomes of a new window: it is, or is in, `window`, whose content is in `state_window`.
+
+    If that is a new window made of old ones, they are in `merged`, and the content of all of them but the first is
+    still in `merged_state_windows`; both in order of time.
+    """
+
+    window: TimeWindow
+    state_window: TimeWindow
+    merged: tuple[TimeWindow, ...] = ()
+    merged_state_windows: tuple[TimeWindow, ...] = ()
+
+
+class MergingWindowSet:
+    """The merging windows of the current key.
+
+    >>> from emberstate import HeapKeyedStateBackend, KeySchema
+    >>> backend = HeapKeyedStateBackend(KeySchema.from_python(str))
+    >>> windows = MergingWindowSet(backend.get_internal_state(MERGING_WINDOWS))
+    >>> backend.set_current_key("ann")
+    >>> windows.add(windows.merge_of(TimeWindow(0, 10)))
+    >>> windows.add(windows.merge_of(TimeWindow(5, 15)))
+    >>> windows.state_window(TimeWindow(0, 15))
+    TimeWindow(start=0, end=10)
+    """
+
+    __slots__ = ("_windows",)
+
+    def __init__(self, windows: InternalMapState) -> None:
+        self._windows = windows
+
+    def merge_of(self, window: TimeWindow) -> Merge:
+        """What `window` would become in the set, which stays as it is. O(windows of the key)."""
+        touched = sorted(known for known in self._windows.keys() or () if known.intersects(window))
+        if not touched:
+            return Merge(window, window)
+        whole = window
+        for known in touched:
+            whole = whole.cover(known)
+        states = [self._windows.get(known) for known in touched]
+        if touched == [whole]:
+            return Merge(whole, states[0])
+        return Merge(whole, states[0], tuple(touched), tuple(states[1:]))
+
+    def add(self, merge: Merge) -> None:
+        """Make it so; `merge` is what `merge_of` just said."""
+        for window in merge.merged:
+            self._windows.remove(window)
+        if not self._windows.contains(merge.window):
+            self._windows.put(merge.window, merge.state_window)
+
+    def state_window(self, window: TimeWindow) -> TimeWindow | None:
+        """Where the content of a window is; None if the window is not in the set (any more)."""
+        found: TimeWindow | None = self._windows.get(window)
+        return found
+
+    def retire(self, window: TimeWindow) -> None:
+        """Take a window out of the set."""
+        self._windows.remove(window)
+
+    def check_invariants(self) -> None:
+        """Raise `InvariantError` if windows of the current key overlap or share a state window."""
+        pairs = sorted(self._windows.items() or ())
+        for (one, _), (other, _) in pairwise(pairs):
+            if one.intersects(other):
+                raise InvariantError(f"{one} and {other} of one key overlap or touch and were not merged")
+        if len({state for _, state in pairs}) != len(pairs):
+            raise InvariantError(f"two windows of one key share a state window: {pairs}")
+        for window, state in pairs:
+            if window.cover(state) != window:
+                raise InvariantError(f"the state window {state} is not a part of its window {window}")

@@ -1,0 +1,88 @@
+"""`SlicedWindowFunction`: sliding windows that fire at their end, at a cost per row that does not grow with how many
+windows the row is in.
+
+A row goes into its slice. Of its windows only the first that has not fired gets a timer; when a window fires it sets
+the timer of the next one, as long as there is a slice for that one to fire about. So a day sliding by a minute costs a
+row two timers and not 1,440.
+
+Invariant (after every row and timer): for every slice of a key and every window of it that is still to fire, this
+window or an earlier one of the slice has a timer; and the slice's last window has a timer at its clean-up time.
+
+Thread safety: one thread, that of the operator.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from emberstate.runtime.context import FunctionContext
+from emberstate.runtime.declared_states import Declaration
+from emberstate.runtime.domain_timers import KeyedTimer
+from emberstate.runtime.windows.slices import SliceGrid
+from emberstate.runtime.windows.time_window import TimeWindow
+from emberstate.runtime.windows.window_contents import SlicedContents, slice_index
+from emberstate.runtime.windows.window_function import WindowFunction, WindowSpec
+
+
+class SlicedWindowFunction(WindowFunction):
+    """Sliding windows with the trigger they have by default."""
+
+    def __init__(self, spec: WindowSpec, grid: SliceGrid) -> None:
+        super().__init__(spec)
+        self._grid = grid
+        self._index = slice_index(grid)
+
+    def declared_states(self) -> list[Declaration]:
+        """Those of all windows, and the index of slices."""
+        return [*super().declared_states(), Declaration(self._index)]
+
+    def open(self, ctx: FunctionContext) -> None:
+        """Get ready."""
+        super().open(ctx)
+        self._contents = SlicedContents(self._window_state(), self._internal(self._index, str), self._grid)
+
+    def _take(self, row: Any, time: int, out: list[Any]) -> bool:
+        grid = self._grid
+        piece = grid.slice_of(time)
+        last = grid.last_window(piece)
+        if self._is_late(last):
+            return False
+        self._contents.add_to(piece, row)
+        passed = self._passed()
+        window = grid.first_window(piece)
+        while window.end <= passed and window <= last:
+            if not self._is_late(window):  # it has fired already, and now it fires again
+                self._emit(window, self._contents.elements(window), out)
+                self._await_cleanup(window)
+            window = grid.next_window(window)
+        if window <= last:
+            self._await_end(window)
+        self._await_cleanup(last)
+        return True
+
+    def _fire_timer(self, timer: KeyedTimer, is_cleanup: bool, out: list[Any]) -> None:
+        window = timer.namespace
+        assert isinstance(window, TimeWindow)
+        if timer.micros == window.end:
+            self._emit(window, self._contents.elements(window), out)
+            following = self._grid.next_window(window)
+            if self._contents.any_between(following.start, window.end):
+                self._await_end(following)
+        if is_cleanup:
+            self._contents.clear(window)
+            self._clear_user_states(window)
+        else:
+            self._await_cleanup(window)  # of the function's states, or the allowed lateness has grown
+
+    def _passed(self) -> int:
+        """Up to when windows have fired."""
+        context = self._trigger_context
+        return context.watermark if self._is_event_time else context.processing_time
+
+    def _await_end(self, window: TimeWindow) -> None:
+        context = self._trigger_context
+        context.window = window
+        if self._is_event_time:
+            context.register_event_time_timer(window.end)
+        else:
+            context.register_processing_time_timer(window.end)

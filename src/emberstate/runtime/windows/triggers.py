@@ -1,0 +1,330 @@
+"""Triggers ready to use, as Flink's users know them.
+
+>>> PurgingTrigger(CountTrigger(3))
+PurgingTrigger(trigger=CountTrigger(count=3))
+
+Immutable: what they remember is in the states of a window.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, ClassVar
+
+from emberstate.errors import StateDeclarationError
+from emberstate.runtime.times import MAX_TIME
+from emberstate.runtime.windows.trigger import Trigger, TriggerContext, TriggerResult
+from emberstate.state.descriptors import ReducingStateDescriptor, StateDescriptor
+from emberstate.state.durations import Duration, as_micros
+
+CONTINUE = TriggerResult.CONTINUE
+FIRE = TriggerResult.FIRE
+
+
+@dataclasses.dataclass(frozen=True)
+class EventTimeTrigger(Trigger):
+    """Fires when the watermark passes the end of the window, and for every late row after that."""
+
+    can_merge: ClassVar[bool] = True
+    may_purge: ClassVar[bool] = False
+
+    def on_element(self, row: Any, timestamp: int, window: Any, ctx: TriggerContext) -> TriggerResult:
+        """Fire for a late row; wait for the end otherwise."""
+        if window.end <= ctx.watermark:
+            return FIRE
+        ctx.register_event_time_timer(window.end)
+        return CONTINUE
+
+    def on_event_time(self, time: int, window: Any, ctx: TriggerContext) -> TriggerResult:
+        """Fire at the end."""
+        return FIRE if time == window.end else CONTINUE
+
+    def on_processing_time(self, time: int, window: Any, ctx: TriggerContext) -> TriggerResult:
+        """Go on."""
+        return CONTINUE
+
+    def on_merge(self, window: Any, ctx: TriggerContext) -> None:
+        """Wait for the new end."""
+        if window.end > ctx.watermark:
+            ctx.register_event_time_timer(window.end)
+
+    def clear(self, window: Any, ctx: TriggerContext) -> None:
+        """Wait no more."""
+        ctx.delete_event_time_timer(window.end)
+
+
+@dataclasses.dataclass(frozen=True)
+class ProcessingTimeTrigger(Trigger):
+    """Fires when the processing time passes the end of the window."""
+
+    can_merge: ClassVar[bool] = True
+    may_purge: ClassVar[bool] = False
+
+    def on_element(self, row: Any, timestamp: int, window: Any, ctx: TriggerContext) -> TriggerResult:
+        """Wait for the end."""
+        ctx.register_processing_time_timer(window.end)
+        return CONTINUE
+
+    def on_event_time(self, time: int, window: Any, ctx: TriggerContext) -> TriggerResult:
+        """Go on."""
+        return CONTINUE
+
+    def on_processing_time(self, time: int, window: Any, ctx: TriggerContext) -> TriggerResult:
+        """Fire at the end."""
+        return FIRE
+
+    def on_merge(self, window: Any, ctx: TriggerContext) -> None:
+        """Wait for the new end."""
+        if window.end > ctx.processing_time:
+            ctx.register_processing_time_timer(window.end)
+
+    def clear(self, window: Any, ctx: TriggerContext) -> None:
+        """Wait no more."""
+        ctx.delete_processing_time_timer(window.end)
+
+
+@dataclasses.dataclass(frozen=True)
+class NeverTrigger(Trigger):
+    """Never fires."""
+
+    can_merge: ClassVar[bool] = True
+    may_purge: ClassVar[bool] = False
+
+    def on_element(self, row: Any, timestamp: int, window: Any, ctx: TriggerContext) -> TriggerResult:
+        """Go on."""
+        return CONTINUE
+
+    def on_event_time(self, time: int, window: Any, ctx: TriggerContext) -> TriggerResult:
+        """Go on."""
+        return CONTINUE
+
+    def on_processing_time(self, time: int, window: Any, ctx: TriggerContext) -> TriggerResult:
+        """Go on."""
+        return CONTINUE
+
+    def on_merge(self, window: Any, ctx: TriggerContext) -> None:
+        """Nothing was remembered."""
+
+    def clear(self, window: Any, ctx: TriggerContext) -> None:
+        """Nothing was remembered."""
+
+
+def _sum(old: int, new: int) -> int:
+    return old + new
+
+
+_COUNT = ReducingStateDescriptor("trigger-count", _sum, int)
+_NEXT_FIRE = ReducingStateDescriptor("trigger-next-fire", min, int)
+
+
+@dataclasses.dataclass(frozen=True)
+class CountTrigger(Trigger):
+    """Fires whenever `count` more rows have come into the window."""
+
+    can_merge: ClassVar[bool] = True
+    may_purge: ClassVar[bool] = False
+    states: ClassVar[tuple[StateDescriptor, ...]] = (_COUNT,)
+
+    count: int
+
+    def __post_init__(self) -> None:
+        if type(self.count) is not int or self.count < 1:
+            raise StateDeclarationError(f"a CountTrigger fires after 1 or more rows, found {self.count!r}")
+
+    def on_element(self, row: Any, timestamp: int, window: Any, ctx: TriggerContext) -> TriggerResult:
+        """Count, and fire when there are enough."""
+        counted = ctx.get_partitioned_state(_COUNT)
+        counted.add(1)
+        if counted.get() < self.count:
+            return CONTINUE
+        counted.clear()
+        return FIRE
+
+    def on_event_time(self, time: int, window: Any, ctx: TriggerContext) -> TriggerResult:
+        """Go on."""
+        return CONTINUE
+
+    def on_processing_time(self, time: int, window: Any, ctx: TriggerContext) -> TriggerResult:
+        """Go on."""
+        return CONTINUE
+
+    def on_merge(self, window: Any, ctx: TriggerContext) -> None:
+        """Add the counts."""
+        ctx.merge_partitioned_state(_COUNT)
+
+    def clear(self, window: Any, ctx: TriggerContext) -> None:
+        """Forget the count."""
+        ctx.get_partitioned_state(_COUNT).clear()
+
+
+@dataclasses.dataclass(frozen=True, init=False)
+class ContinuousEventTimeTrigger(Trigger):
+    """Fires every `interval` of event time (at its multiples), at the end of the window, and for late rows.
+
+    It fires whether or not rows came in between. In a window without end it waits for the next row after each firing,
+    or the end of the input would make it fire for ever.
+    """
+
+    can_merge: ClassVar[bool] = True
+    may_purge: ClassVar[bool] = False
+    states: ClassVar[tuple[StateDescriptor, ...]] = (_NEXT_FIRE,)
+
+    interval: int
+
+    def __init__(self, interval: Duration) -> None:
+        object.__setattr__(self, "interval", _interval(interval))
+
+    def on_element(self, row: Any, timestamp: int, window: Any, ctx: TriggerContext) -> TriggerResult:
+        """Fire for a late row; see to it that the next firing is registered otherwise."""
+        if window.end <= ctx.watermark:
+            return FIRE
+        ctx.register_event_time_timer(window.end)
+        if ctx.get_partitioned_state(_NEXT_FIRE).get() is None:
+            self._register_next(timestamp, window, ctx)
+        return CONTINUE
+
+    def on_event_time(self, time: int, window: Any, ctx: TriggerContext) -> TriggerResult:
+        """Fire, if it is for this that the timer was set."""
+        next_fire = ctx.get_partitioned_state(_NEXT_FIRE)
+        if time != window.end and next_fire.get() != time:
+            return CONTINUE
+        next_fire.clear()
+        if time < window.end < MAX_TIME:
+            self._register_next(time, window, ctx)
+        return FIRE
+
+    def on_processing_time(self, time: int, window: Any, ctx: TriggerContext) -> TriggerResult:
+        """Go on."""
+        return CONTINUE
+
+    def on_merge(self, window: Any, ctx: TriggerContext) -> None:
+        """Fire next when the first of the merged windows would have."""
+        ctx.merge_partitioned_state(_NEXT_FIRE)
+        next_fire = ctx.get_partitioned_state(_NEXT_FIRE).get()
+        if next_fire is not None:
+            ctx.register_event_time_timer(next_fire)
+
+    def clear(self, window: Any, ctx: TriggerContext) -> None:
+        """Fire no more."""
+        ctx.delete_event_time_timer(window.end)
+        next_fire = ctx.get_partitioned_state(_NEXT_FIRE)
+        time = next_fire.get()
+        if time is not None:
+            ctx.delete_event_time_timer(time)
+            next_fire.clear()
+
+    def _register_next(self, after: int, window: Any, ctx: TriggerContext) -> None:
+        time = min(after - after % self.interval + self.interval, window.end)
+        ctx.get_partitioned_state(_NEXT_FIRE).add(time)
+        ctx.register_event_time_timer(time)
+
+
+@dataclasses.dataclass(frozen=True, init=False)
+class ContinuousProcessingTimeTrigger(Trigger):
+    """Fires every `interval` of processing time (at its multiples) while the window lives."""
+
+    can_merge: ClassVar[bool] = True
+    may_purge: ClassVar[bool] = False
+    states: ClassVar[tuple[StateDescriptor, ...]] = (_NEXT_FIRE,)
+
+    interval: int
+
+    def __init__(self, interval: Duration) -> None:
+        object.__setattr__(self, "interval", _interval(interval))
+
+    def on_element(self, row: Any, timestamp: int, window: Any, ctx: TriggerContext) -> TriggerResult:
+        """See to it that the next firing is registered."""
+        if ctx.get_partitioned_state(_NEXT_FIRE).get() is None:
+            self._register_next(window, ctx)
+        return CONTINUE
+
+    def on_event_time(self, time: int, window: Any, ctx: TriggerContext) -> TriggerResult:
+        """Go on."""
+        return CONTINUE
+
+    def on_processing_time(self, time: int, window: Any, ctx: TriggerContext) -> TriggerResult:
+        """Fire, if it is for this that the timer was set."""
+        next_fire = ctx.get_partitioned_state(_NEXT_FIRE)
+        if next_fire.get() != time:
+            return CONTINUE
+        next_fire.clear()
+        self._register_next(window, ctx)
+        return FIRE
+
+    def on_merge(self, window: Any, ctx: TriggerContext) -> None:
+        """Fire next when the first of the merged windows would have."""
+        ctx.merge_partitioned_state(_NEXT_FIRE)
+        next_fire = ctx.get_partitioned_state(_NEXT_FIRE).get()
+        if next_fire is not None:
+            ctx.register_processing_time_timer(next_fire)
+
+    def clear(self, window: Any, ctx: TriggerContext) -> None:
+        """Fire no more."""
+        next_fire = ctx.get_partitioned_state(_NEXT_FIRE)
+        time = next_fire.get()
+        if time is not None:
+            ctx.delete_processing_time_timer(time)
+            next_fire.clear()
+
+    def _register_next(self, window: Any, ctx: TriggerContext) -> None:
+        # From now and not from the last firing: what a pause made us miss would be the same result many times.
+        now = ctx.processing_time
+        time = now - now % self.interval + self.interval
+        # The last firing is at the window's end. A window of event time may have ended long ago by the clock: then
+        # its end bounds nothing, and a timer for it would fire at once, for ever.
+        if now < window.end:
+            time = min(time, window.end)
+        ctx.get_partitioned_state(_NEXT_FIRE).add(time)
+        ctx.register_processing_time_timer(time)
+
+
+@dataclasses.dataclass(frozen=True)
+class PurgingTrigger(Trigger):
+    """Does as another trigger, and drops the window's content whenever that one fires."""
+
+    trigger: Trigger
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.trigger, Trigger):
+            raise StateDeclarationError(f"a PurgingTrigger is made of another trigger, found {self.trigger!r}")
+
+    @property
+    def states(self) -> tuple[StateDescriptor, ...]:
+        """Those of the other trigger."""
+        return self.trigger.states
+
+    @property
+    def can_merge(self) -> bool:
+        """As the other trigger."""
+        return self.trigger.can_merge
+
+    def on_element(self, row: Any, timestamp: int, window: Any, ctx: TriggerContext) -> TriggerResult:
+        """As the other, purging."""
+        return _purging(self.trigger.on_element(row, timestamp, window, ctx))
+
+    def on_event_time(self, time: int, window: Any, ctx: TriggerContext) -> TriggerResult:
+        """As the other, purging."""
+        return _purging(self.trigger.on_event_time(time, window, ctx))
+
+    def on_processing_time(self, time: int, window: Any, ctx: TriggerContext) -> TriggerResult:
+        """As the other, purging."""
+        return _purging(self.trigger.on_processing_time(time, window, ctx))
+
+    def on_merge(self, window: Any, ctx: TriggerContext) -> None:
+        """As the other."""
+        self.trigger.on_merge(window, ctx)
+
+    def clear(self, window: Any, ctx: TriggerContext) -> None:
+        """As the other."""
+        self.trigger.clear(window, ctx)
+
+
+def _purging(result: TriggerResult) -> TriggerResult:
+    return TriggerResult.FIRE_AND_PURGE if result.is_fire else result
+
+
+def _interval(value: Duration) -> int:
+    micros = as_micros(value, "the interval of a continuous trigger")
+    if micros <= 0:
+        raise StateDeclarationError(f"the interval of a continuous trigger must be positive, found {value!r}")
+    return micros

@@ -1,0 +1,87 @@
+"""Rows as tuples, by name, in state and in pickles."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+
+from emberstate.codec import codec_for
+from emberstate.errors import RowTypeError, StateDeclarationError
+from emberstate.runtime.row import Row, RowType
+
+CARDS = RowType.of("card string, amount double, count int, index int")
+
+
+def test_a_row_is_a_tuple_with_names() -> None:
+    """Catches: columns called as tuple methods (count, index) that cannot be read, rows that do not unpack."""
+    row: Any = CARDS.row("a", 1.5, 2, 3)
+    card, amount, count, index = row
+
+    assert (card, amount, count, index) == (row.card, row.amount, row.count, row.index) == ("a", 1.5, 2, 3)
+    assert row == ("a", 1.5, 2, 3)
+    assert hash(row) == hash(("a", 1.5, 2, 3))
+    assert row.as_dict() == {"card": "a", "amount": 1.5, "count": 2, "index": 3}
+    assert repr(row) == "Row(card='a', amount=1.5, count=2, index=3)"
+    assert isinstance(row, Row)
+    assert not isinstance(("a",), Row)
+
+
+def test_names_that_are_no_identifiers() -> None:
+    """Catches: a column `class` or `_id` or `a b` for which a named tuple would be refused."""
+    row: Any = RowType.of("class string, _id int, `a b` int, __slots__ int, as_dict int, _fields int").row(*"abcdef")
+
+    assert (getattr(row, "class"), row._id, getattr(row, "a b")) == ("a", "b", "c")
+    assert row.as_dict()["as_dict"] == "e"  # the method stays what it is; the value is there by position and name
+    assert row[3] == "d"
+
+
+def test_rows_can_be_pickled() -> None:
+    """Catches: a row that cannot be sent to another process, since its class is in no module."""
+    row = RowType.of("a int, s struct<b:string>").row(1, None)
+
+    again = pickle.loads(pickle.dumps(row))
+
+    assert (again, type(again).__name__, again.a) == (row, "Row", 1)
+
+
+def test_rows_stand_in_state() -> None:
+    """Catches: a row that comes back from state as a bare tuple, or with structs that lost their names."""
+    rows = RowType.of("id bigint, s struct<a:int,tags:array<string>>, at timestamp, m map<string,double>")
+    struct: Any = RowType.of("a int, tags array<string>")
+    inner = rows.row_class.__annotations__["s"].__args__[0]
+    row = rows.row(1, inner(1, ["x", None]), None, {"k": 1.0})
+    codec: Any = codec_for(rows.row_class)
+    again = codec.decode(codec.encode(row))
+
+    assert again == row
+    assert type(again) is rows.row_class
+    assert again.s.tags == ["x", None]
+    assert struct.row(1, ["x", None]) == again.s
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: CARDS.row("a"), "has 4 values, found 1"),
+        (lambda: CARDS.row("a", count=1), "by position or by name"),
+        (lambda: CARDS.row(card="a", amount=1.0, count=1), r"without \['index'\]"),
+        (lambda: CARDS.row(card="a", amount=1.0, count=1, index=1, x=1), r"with \['x'\], which it does not have"),
+        (lambda: CARDS.coerce(["a", 1.0, 1, 1]), "is a tuple or a dict, found"),
+    ],
+)
+def test_refused(make: Any, message: str) -> None:
+    """Catches: a row with a value too few, or in the wrong column."""
+    with pytest.raises(RowTypeError, match=message):
+        make()
+
+
+def test_schemas() -> None:
+    """Catches: pairs that make another row type than the text, and what is neither."""
+    assert RowType.of([("a", "int"), ("b", "array<string>")]) == RowType.of("a int, b array<string>")
+    assert pickle.loads(pickle.dumps(CARDS)) == CARDS
+    with pytest.raises(StateDeclarationError, match="pairs of name and type"):
+        RowType.of([1, 2])  # type: ignore[list-item]
+    with pytest.raises(StateDeclarationError, match="no column 'x' in"):
+        CARDS.position("x")
