@@ -1,0 +1,464 @@
+"""`Harness`: runs a function without Spark and without a JVM, with everything else real.
+
+Rows are typed and go through Arrow both ways, state goes through its codecs into checkpoints and is compared with
+what comes back after every transaction, slots own key groups, clocks stand still until they are told to move.
+
+Every row is a transaction of its own: if the function raises, state, timers and outputs are as they were before
+it, and the error is raised. `process_batch` is one transaction of many rows, as a micro-batch is.
+
+Invariants: what `output` has was committed, and is in it once; after every transaction, stored and live state are
+equal.
+
+Thread safety: one thread, the one that made it; another is refused.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Any, Final, Literal, Self
+
+from emberstate.checkpoint.clock import ManualClock
+from emberstate.checkpoint.coordinator import CoordinatorStatistics
+from emberstate.checkpoint.memory_state_backend import MemoryStateBackend
+from emberstate.checkpoint.pins import Pin, pin
+from emberstate.checkpoint.state_backend import StateBackend
+from emberstate.checkpoint.verdict import RestoreVerdict
+from emberstate.errors import KeyContextError, LifecycleError, StateDeclarationError, WatermarkError
+from emberstate.keygroups import DEFAULT_MAX_PARALLELISM
+from emberstate.runtime.domain_timers import KeyedTimer
+from emberstate.runtime.function import ProcessFunction
+from emberstate.runtime.keyed_input import KeyedInput
+from emberstate.runtime.operator import OperatorStatistics
+from emberstate.runtime.outputs import MAIN
+from emberstate.runtime.row import Row, RowType
+from emberstate.runtime.times import MAX_TIME, from_micros, to_micros
+from emberstate.state.durations import Duration, as_micros
+from emberstate.state.timers import VOID_NAMESPACE
+from emberstate.testing import peek
+from emberstate.testing.input_batches import batches_by_slot, coerced, record_batch
+from emberstate.testing.job_spec import JobSpec, RestoreChoices
+from emberstate.testing.local_job import CrashPoint, JobStatistics, LocalJob, Work
+
+#: The processing time that a harness starts at, unless it is told another.
+START: Final = datetime(2026, 1, 1, tzinfo=UTC)
+
+Schema = RowType | str
+CrashTime = Literal["now", "before prepare", "after prepare", "after commit"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class HarnessSnapshot:
+    """A checkpoint to go back to, by `Harness.restore`."""
+
+    number: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class HarnessStatistics:
+    """What a harness has done."""
+
+    job: JobStatistics
+    coordinator: CoordinatorStatistics
+    #: Of the slots that hold state.
+    operators: tuple[OperatorStatistics, ...]
+
+
+class Harness:
+    """Runs one function; a context manager.
+
+    >>> import emberstate as es
+    >>> class Count(es.KeyedProcessFunction):
+    ...     seen = es.value_state(int, default=0)
+    ...
+    ...     def process_element(self, row, ctx):
+    ...         self.seen.update(self.seen.value() + 1)
+    ...         yield row.card, self.seen.value()
+    >>> with Harness(Count(), schema="card string", key="card", output="card string, n bigint") as harness:
+    ...     harness.process({"card": "ann"}, {"card": "bob"}, {"card": "ann"})
+    ...     harness.crash()
+    ...     harness.process(("ann",))
+    ...     harness.state("seen", "ann")
+    [Row(card='ann', n=1), Row(card='bob', n=1), Row(card='ann', n=2)]
+    [Row(card='ann', n=3)]
+    3
+    """
+
+    def __init__(
+        self,
+        function: ProcessFunction,
+        *,
+        schema: Schema,
+        key: str | Sequence[str],
+        event_time: str | None = None,
+        zone: str | None = None,
+        out_of_orderness: Duration = "0 seconds",
+        output: Schema | None = None,
+        side_outputs: Mapping[str, Schema] | None = None,
+        late_output: str | None = None,
+        second: KeyedInput | None = None,
+        broadcast: Schema | None = None,
+        name: str = "operator",
+        parallelism: int = 1,
+        max_parallelism: int = DEFAULT_MAX_PARALLELISM,
+        state_backend: StateBackend | None = None,
+        processing_time: datetime = START,
+    ) -> None:
+        """Open the function over rows of `schema`, keyed by one column or several.
+
+        `second` is the other input of a `KeyedCoProcessFunction`, `broadcast` the schema of a
+        `KeyedBroadcastProcessFunction`'s broadcast rows. An output without a schema takes no rows. `zone` says what
+        zone the wall times of a TIMESTAMP_NTZ event time are of.
+        """
+        first = KeyedInput(schema, [key] if isinstance(key, str) else key, event_time=event_time, zone=zone)
+        spec = JobSpec(
+            name=name,
+            function=function,
+            inputs=(first,) if second is None else (first, second),
+            broadcast=None if broadcast is None else RowType.of(broadcast),
+            output=None if output is None else RowType.of(output),
+            side_outputs={side: RowType.of(type_) for side, type_ in (side_outputs or {}).items()},
+            late_output=late_output,
+            out_of_orderness=out_of_orderness,
+            parallelism=parallelism,
+            max_parallelism=max_parallelism,
+        )
+        self._lag = as_micros(out_of_orderness, f"out-of-orderness of operator {name!r}")
+        self._clock = ManualClock(to_micros(processing_time, "the processing time of a harness"))
+        backend = MemoryStateBackend() if state_backend is None else state_backend
+        self._job = LocalJob(spec, backend, self._clock)
+        self._job.open(spec, RestoreChoices())
+        self._outputs: dict[str, list[Row]] = {}
+        self._taken = 0
+        self._pins: list[Pin] = []
+        self._crash: CrashPoint | None = None
+        self._owner = threading.get_ident()
+        self._closed = False
+
+    # -- life -----------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Close the function; a second call does nothing. What was put out can still be read."""
+        if not self._closed:
+            self._closed = True
+            for held in self._pins:
+                held.release()
+            self._job.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # -- rows -----------------------------------------------------------------------------------------------
+
+    def process(self, *rows: Any) -> list[Row]:
+        """Handle rows, each in a transaction of its own; what they put into the main output.
+
+        A row is a dict by column name, a tuple in the order of the columns, or a `Row`.
+
+        Raises:
+            UserFunctionError: the function raised; its own exception is the cause. Nothing of the row has happened.
+            RowTypeError: a row does not fit its schema, on the way in or out.
+        """
+        checked = coerced(rows, self._input(0).row_type, "a row")
+        return [out for row in checked for out in self._run_rows([row])]
+
+    def process2(self, *rows: Any) -> list[Row]:
+        """The same for the second input of a `KeyedCoProcessFunction`."""
+        checked = coerced(rows, self._input(1).row_type, "a row of the second input")
+        return [out for row in checked for out in self._run_rows([], [row])]
+
+    def process_broadcast(self, *rows: Any) -> list[Row]:
+        """Handle broadcast rows, each in a transaction of its own: every slot sees every one of them."""
+        return [out for row in rows for out in self.process_batch(broadcast=[row])]
+
+    def process_batch(
+        self, rows: Iterable[Any] = (), *, second: Iterable[Any] = (), broadcast: Iterable[Any] = ()
+    ) -> list[Row]:
+        """Handle rows in one transaction, as a micro-batch: broadcast rows first, then in order of event time.
+
+        The transaction's watermark comes from the rows of those before it. Without any rows it only moves the
+        watermark there, and fires what is due.
+        """
+        first = coerced(rows, self._input(0).row_type, "a row")
+        other = list(second)
+        if other:
+            other = coerced(other, self._input(1).row_type, "a row of the second input")
+        return self._run_rows(first, other, list(broadcast))
+
+    # -- time -----------------------------------------------------------------------------------------------
+
+    @property
+    def processing_time(self) -> datetime:
+        """The time by the injected clock."""
+        return from_micros(self._clock.now_micros())
+
+    @property
+    def watermark(self) -> datetime | None:
+        """The watermark that the next transaction will have; None while there is none."""
+        micros = self._next_watermark()
+        return None if micros is None else from_micros(micros)
+
+    def advance_processing_time(self, to: datetime | Duration) -> list[Row]:
+        """Set the clock, or move it by a duration, and run a transaction without rows: timers that are due fire.
+
+        It may be set back, as clocks are.
+        """
+        micros = (
+            to_micros(to, "the processing time")
+            if isinstance(to, datetime)
+            else self._clock.now_micros() + as_micros(to, "a step of processing time")
+        )
+        before = self._clock.now_micros()
+        self._clock.set(micros)
+        try:
+            return self._run(Work(), self._next_watermark())
+        except BaseException:
+            self._clock.set(before)
+            raise
+
+    def advance_watermark(self, to: datetime) -> list[Row]:
+        """Run a transaction without rows, at this watermark: event-time timers up to it fire, and rows of an
+        earlier time are late from here on.
+
+        Raises:
+            WatermarkError: it would go back.
+        """
+        return self._move_watermark(to_micros(to, "the watermark"))
+
+    def close_input(self) -> list[Row]:
+        """Have the input end, as that of a batch job does: all event-time timers fire. Rows that come later are
+        late."""
+        return self._move_watermark(MAX_TIME)
+
+    # -- what came of it ------------------------------------------------------------------------------------
+
+    @property
+    def output(self) -> list[Row]:
+        """The rows of the main output so far; of several slots' rows of one transaction, those of the first come
+        first."""
+        return list(self._outputs.get(MAIN, ()))
+
+    def take(self) -> list[Row]:
+        """The rows of the main output since the last call."""
+        rows = self._outputs.get(MAIN, [])[self._taken :]
+        self._taken += len(rows)
+        return rows
+
+    def side_output(self, name: str) -> list[Row]:
+        """The rows of a side output, or of the late output, so far."""
+        if name not in self._job.spec.row_types or name == MAIN:
+            declared = sorted(self._job.spec.row_types.keys() - {MAIN})
+            raise StateDeclarationError(f"there is no side output {name!r}, declared are {declared}")
+        return list(self._outputs.get(name, ()))
+
+    @property
+    def counters(self) -> dict[str, int]:
+        """What the function counted by `ctx.count`, in transactions that committed."""
+        prefix = "counter/"
+        counts = self._job.counts.items()
+        return {name.removeprefix(prefix): count for name, count in counts if name.startswith(prefix)}
+
+    @property
+    def late_rows(self) -> int:
+        """How many rows were behind the watermark."""
+        return self._job.counts["late_rows"]
+
+    @property
+    def late_rows_dropped(self) -> int:
+        """How many of them reached no method of the function."""
+        return self._job.counts["late_rows_dropped"]
+
+    @property
+    def timers_fired(self) -> int:
+        """How many timers have fired."""
+        return self._job.counts["timers_fired"]
+
+    # -- a look at the state --------------------------------------------------------------------------------
+
+    def state(self, name: str, key: Any, namespace: Any = VOID_NAMESPACE) -> Any:
+        """What a state of a key holds: a value, a list, a dict, a reduced or aggregated value.
+
+        None, [] or {} if there is nothing; a default is not shown. Looking changes nothing, no stamp either.
+        """
+        self._check_open()
+        found = [entry.value for entry in peek.entries(self._job, name, key) if entry.namespace == namespace]
+        if found:
+            return found[0]
+        kind = self._job.declared_like(0).backend.registered_states[name].descriptor.kind
+        return {"list": [], "map": {}}.get(kind)
+
+    def keys(self, name: str, namespace: Any = VOID_NAMESPACE) -> list[Any]:
+        """The keys that have a state, sorted."""
+        self._check_open()
+        return sorted(entry.key for entry in peek.entries(self._job, name) if entry.namespace == namespace)
+
+    def namespaces(self, name: str, key: Any) -> list[Any]:
+        """The namespaces in which a key has a state, such as its windows, sorted."""
+        self._check_open()
+        return sorted(entry.namespace for entry in peek.entries(self._job, name, key))
+
+    def broadcast_state(self, name: str) -> dict[Any, Any]:
+        """What a broadcast state holds."""
+        self._check_open()
+        return peek.broadcast_entries(self._job, name)
+
+    def timers(self, key: Any = None) -> list[KeyedTimer]:
+        """The timers of a key, or of all keys, in order of time."""
+        self._check_open()
+        return peek.timers(self._job, key)
+
+    # -- points in time, changed programs, faults -----------------------------------------------------------
+
+    def snapshot(self) -> HarnessSnapshot:
+        """A point to go back to."""
+        self._check_open()
+        number = self._job.latest.number
+        self._pins.append(pin(self._job.storage, number, "a harness's snapshot", clock=self._clock))
+        return HarnessSnapshot(number)
+
+    def restore(
+        self,
+        snapshot: HarnessSnapshot | None = None,
+        *,
+        function: ProcessFunction | None = None,
+        parallelism: int | None = None,
+        output: Schema | None = None,
+        drop_states: Sequence[str] = (),
+        keep_states: Sequence[str] = (),
+        rename_states: Mapping[str, str] | None = None,
+        rename_fields: Mapping[str, Mapping[str, str]] | None = None,
+    ) -> None:
+        """Stop, and start again from the latest checkpoint or from a snapshot: with more or fewer slots, with
+        changed code.
+
+        What was put out stays put out, and the clock goes on. The last four say what becomes of stored states that
+        the function no longer has.
+
+        Raises:
+            RestoreRefusedError: the state does not fit the function; the message says what to do. The harness goes
+                on with what it had.
+        """
+        self._check_open()
+        choices = RestoreChoices(drop_states, keep_states, rename_states or {}, rename_fields or {})
+        spec = self._changed(function, parallelism, output)
+        self._job.open(spec, choices, None if snapshot is None else snapshot.number)
+
+    def verdict(
+        self,
+        snapshot: HarnessSnapshot | None = None,
+        *,
+        function: ProcessFunction | None = None,
+        drop_states: Sequence[str] = (),
+        keep_states: Sequence[str] = (),
+        rename_states: Mapping[str, str] | None = None,
+        rename_fields: Mapping[str, Mapping[str, str]] | None = None,
+    ) -> RestoreVerdict:
+        """What `restore` with the same arguments would do with each state; nothing is changed."""
+        self._check_open()
+        choices = RestoreChoices(drop_states, keep_states, rename_states or {}, rename_fields or {})
+        number = self._job.latest.number if snapshot is None else snapshot.number
+        return self._job.verdict(self._changed(function, None, None), choices, number)
+
+    def crash(self, when: CrashTime = "now") -> None:
+        """Lose everything in memory, as a killed process does: now, or at that point of the next transaction.
+
+        The next transaction goes on from the latest checkpoint. The one that crashes comes again, with the same
+        batch id, and is run again or, if it had committed, delivered from its checkpoint: a test sees its outputs
+        and its changes once.
+        """
+        self._check_open()
+        if when == "now":
+            self._job.crash()
+            return
+        try:
+            self._crash = CrashPoint(when)
+        except ValueError:
+            points = ["now", *(point.value for point in CrashPoint)]
+            raise StateDeclarationError(f"a crash comes at one of {points}, found {when!r}") from None
+
+    # -- looking after it -----------------------------------------------------------------------------------
+
+    def statistics(self) -> HarnessStatistics:
+        """What was done so far."""
+        return HarnessStatistics(
+            dataclasses.replace(self._job.statistics),
+            self._job.coordinator.statistics(),
+            tuple(operator.statistics() for operator in self._job.operators),
+        )
+
+    def check_invariants(self) -> None:
+        """Raise `InvariantError` if anything is broken, or stored and live state differ. O(all entries)."""
+        for operator in self._job.operators:
+            operator.check_invariants()
+        self._job.check_round_trip()
+
+    # -- inside ---------------------------------------------------------------------------------------------
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise LifecycleError("the harness is closed: make another")
+        if threading.get_ident() != self._owner:
+            raise KeyContextError("a harness is used by the thread that made it, found another: make one for each")
+
+    def _input(self, number: int) -> KeyedInput:
+        self._check_open()
+        inputs = self._job.spec.inputs
+        if number >= len(inputs):
+            raise StateDeclarationError(
+                f"operator {self._job.spec.name!r} has no second input: only a KeyedCoProcessFunction has one"
+            )
+        return inputs[number]
+
+    def _changed(self, function: ProcessFunction | None, parallelism: int | None, output: Schema | None) -> JobSpec:
+        spec = self._job.spec
+        return dataclasses.replace(
+            spec,
+            function=spec.function if function is None else function,
+            parallelism=spec.parallelism if parallelism is None else parallelism,
+            output=spec.output if output is None else RowType.of(output),
+        )
+
+    def _run_rows(self, first: list[Any], second: Sequence[Any] = (), broadcast: Sequence[Any] = ()) -> list[Row]:
+        spec = self._job.spec
+        side = None
+        if broadcast:
+            if spec.broadcast is None:
+                raise StateDeclarationError(f"operator {spec.name!r} takes no broadcast rows")
+            rows = coerced(broadcast, spec.broadcast, "a broadcast row")
+            side = record_batch(rows, spec.broadcast, "a broadcast row")
+        keyed = (first,) if len(spec.inputs) == 1 else (first, list(second))
+        return self._run(Work(side, tuple(batches_by_slot(keyed, spec))), self._next_watermark())
+
+    def _run(self, work: Work, watermark: int | None) -> list[Row]:
+        self._check_open()
+        crash, self._crash = self._crash, None
+        delivered = self._job.run(work, watermark, crash)
+        for name, rows in delivered.items():
+            self._outputs.setdefault(name, []).extend(rows)
+        return delivered.get(MAIN, [])
+
+    def _next_watermark(self) -> int | None:
+        """What rows of earlier transactions have brought it to, or an advance, whichever is later."""
+        batch = self._job.latest.batch
+        if batch is None:
+            return None
+        reached = None if batch.max_event_time is None else batch.max_event_time - self._lag
+        known = [micros for micros in (reached, batch.watermark) if micros is not None]
+        return max(known, default=None)
+
+    def _move_watermark(self, micros: int) -> list[Row]:
+        self._check_open()
+        before = self._next_watermark()
+        if before is not None and micros < before:
+            raise WatermarkError(
+                f"the watermark would go back from {from_micros(before)} to {from_micros(micros)}: it only grows"
+            )
+        return self._run(Work(), micros)
