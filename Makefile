@@ -8,7 +8,7 @@
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help test check build extensions demo bench stress clean distclean
+.PHONY: help test check build extensions demo bench stress memory clean distclean
 
 PYTHON3 ?= $(firstword $(foreach name,python3.11 python3,$(shell $(name) -c 'print("$(name)")' 2>/dev/null)))
 VENV := .venv
@@ -21,13 +21,14 @@ unexport PYTHONPATH PYTHONHOME EMBERSTATE_INTERPRETED
 help: ## what there is to make
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
 
-test: check build ## make check, the whole suite compiled, the engine's suite interpreted
+test: check ## make check, the whole suite compiled, the engine's suite interpreted
 	@$(PYTHON) tools/run_tests.py
 
-check: $(VENV)/dependencies.stamp ## lint, strict types, layering, decision records and links
+check: build ## lint, strict types, layering, decision records, links, and which test covers which fault
 	@$(PYTHON) -m ruff check .
 	@$(PYTHON) -m mypy $(TYPED) conftest.py
 	@$(PYTHON) -m pytest tests/project/test_layers.py tests/project/test_docs.py
+	@$(PYTHON) tools/reliability.py
 
 build: extensions $(VENV)/package.stamp ## set-up alone: dependencies, compiled modules, editable install
 
@@ -37,8 +38,12 @@ demo: build ## a short tour of the state engine
 bench: build ## the benchmarks; the table is printed and saved
 	@$(PYTHON) -m benchmarks.run
 
-stress: build ## ten million random operations with overlapping snapshots
-	@$(PYTHON) tests/stress/state_map_stress.py --operations 10000000 --record
+stress: build ## ten million random operations with overlapping snapshots; a thousand histories of killed processes
+	@$(PYTHON) -m tests.stress.state_map_stress --operations 10000000 --record
+	@$(PYTHON) -m tests.stress.checkpoint_kills --iterations 1000 --record
+
+memory: build ## a RocksDB backend with five times its memory limit of state, watched
+	@$(PYTHON) tests/stress/rocksdb_memory.py --record
 
 clean: ## remove what was built and cached; the virtual environment's packages stay
 	@rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info

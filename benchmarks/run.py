@@ -7,7 +7,18 @@ import sys
 
 from emberstate import _hot
 
-BENCHMARKS = ("state_map_operations", "snapshot_cost", "growth_pause", "collections_in_state", "state_files")
+BENCHMARKS = (
+    "state_map_operations",
+    "snapshot_cost",
+    "growth_pause",
+    "collections_in_state",
+    "timers",
+    "state_files",
+    "background_base",
+    "runtime_loop",
+    "windows",
+    "rocksdb_states",
+)
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Runs the whole suite on the compiled hot modules, then the engine's part of it on the interpreted ones.
+"""Runs the whole suite on the compiled hot modules and, beside it, the engine's part of it on the interpreted ones.
 
 Both runs must pass, and have the same tests of the engine: a test that is silently left out of one of them
 would make "behaves alike, compiled or interpreted" an empty claim. `make test` calls this after it has built
@@ -10,8 +10,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TextIO
 from xml.etree import ElementTree
 
 ROOT = Path(__file__).parent.parent
@@ -20,7 +22,9 @@ RESULTS = ROOT / "build" / "test-results"
 NOTICE_FILE = ROOT / "build" / "interpreted"
 #: What runs in both modes; `src` stands for its doctests.
 ENGINE = [
-    folder for folder in ("src", "tests/heap", "tests/state", "tests/codec") if (ROOT / folder).is_dir()
+    folder
+    for folder in ("src", "tests/heap", "tests/state", "tests/codec", "tests/rocksdb", "tests/runtime")
+    if (ROOT / folder).is_dir()
 ]
 #: Says, in either mode, whether the modules under test are the ones that the mode promises.
 MODE_TEST = "tests/project/test_compiled.py"
@@ -44,15 +48,16 @@ class Outcome:
         return f"{self.passed} passed, {self.failed} failed{skipped}"
 
 
-def run(mode: str, interpreted: bool, paths: list[str]) -> Outcome:
+def run(mode: str, interpreted: bool, paths: list[str], output: TextIO | None) -> Outcome:
     """Run pytest on the paths, in a process of its own: a process has the hot modules in one mode only."""
     report = RESULTS / f"{mode}.xml"
     report.unlink(missing_ok=True)
-    print(f"\n== {mode}: {' '.join(paths)}", flush=True)
     process = subprocess.run(
         [sys.executable, "-m", "pytest", f"--junitxml={report}", *paths],
         cwd=ROOT,
         env={**os.environ, "EMBERSTATE_INTERPRETED": "1" if interpreted else "0"},
+        stdout=output,
+        stderr=subprocess.STDOUT if output is not None else None,
         check=False,
     )
     return outcome(report, process.returncode)
@@ -73,8 +78,14 @@ def outcome(report: Path, code: int) -> Outcome:
 
 def main() -> int:
     RESULTS.mkdir(parents=True, exist_ok=True)
-    compiled = run("compiled", False, ["src", "tests"])
-    interpreted = run("interpreted", True, [*ENGINE, MODE_TEST])
+    whole, engine = ["src", "tests"], [*ENGINE, MODE_TEST]
+    log = RESULTS / "interpreted.log"
+    print(f"\n== compiled: {' '.join(whole)}; beside it, interpreted: {' '.join(engine)}", flush=True)
+    with log.open("w", encoding="utf-8") as output, ThreadPoolExecutor(1) as beside:
+        second = beside.submit(run, "interpreted", True, engine, output)
+        compiled = run("compiled", False, whole, None)
+        interpreted = second.result()
+    print(f"\n== interpreted\n{log.read_text(encoding='utf-8')}", flush=True)
 
     note = " (but there is no C compiler: interpreted as well)" if NOTICE_FILE.exists() else ""
     print(f"\nengine compiled: {compiled}{note}")

@@ -24,7 +24,7 @@ LAYERS = (
     ("heap", "rocksdb"),
     ("checkpoint",),
     ("runtime",),
-    ("spark",),
+    ("spark", "testing"),
     ("cli", "ui"),
 )
 
@@ -34,9 +34,11 @@ THIRD_PARTY = {
     "codec": {"msgspec"},
     "state": {"cython"},
     "heap": {"cython"},
-    "rocksdb": {"cython"},
-    "checkpoint": {"pyarrow", "boto3", "botocore"},
+    "rocksdb": {"cython", "rocksdict"},
+    "checkpoint": {"pyarrow", "msgspec", "boto3", "botocore"},
+    "runtime": {"cython", "pyarrow"},
     "spark": {"pyspark", "pandas", "pyarrow"},
+    "testing": {"pyarrow"},
 }
 
 #: Modules that every layer may cimport: Cython's own, about C and the C API.

@@ -51,7 +51,7 @@ def test_exit_code(
 ) -> None:
     """Catches: `make test` that succeeds with failures, or with tests missing in one mode."""
     outcomes = {"compiled": compiled, "interpreted": interpreted}
-    monkeypatch.setattr(run_tests, "run", lambda mode, interpreted, paths: outcomes[mode])
+    monkeypatch.setattr(run_tests, "run", lambda mode, interpreted, paths, output: outcomes[mode])
 
     assert run_tests.main() == code
     assert f"engine interpreted: {interpreted}\n" in capsys.readouterr().out
