@@ -229,7 +229,7 @@ def test_a_reader_during_collection() -> None:
         calls = len(plan.calls)
         position += 1
     assert calls > 10
-    assert outcomes == {"read", "collected"}
+    assert "read" in outcomes and outcomes <= {"read", "collected"}  # which, depends on who was faster
 
 
 @pytest.mark.parametrize("collect_in_between", [True, False])
