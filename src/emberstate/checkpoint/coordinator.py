@@ -247,7 +247,10 @@ class CheckpointCoordinator:
             return Redelivery(self._latest)
         if last is not None and last.watermark is not None and (watermark is None or watermark < last.watermark):
             watermark = last.watermark  # never back
-        wanted = Batch(batch, query, source, self._clock.now_micros(), watermark)
+        # A clock that steps back stands still here: a base may have left out what had expired, hot state has it.
+        now = self._clock.now_micros()
+        now = now if last is None else max(now, last.processing_time)
+        wanted = Batch(batch, query, source, now, watermark)
         origin = self._latest.origin
         intent = fix(self._storage, Intent(wanted, origin, self._holder.incarnation, self._holder.token))
         transaction = Transaction(intent, tuple(self._tasks(intent.batch)), self._latest)
