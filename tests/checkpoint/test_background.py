@@ -14,6 +14,7 @@ import pytest
 
 from emberstate.checkpoint.catalogue import checkpoint_numbers, read_checkpoint
 from emberstate.checkpoint.chain import ChainPolicy
+from emberstate.checkpoint.coordinator import Transaction
 from emberstate.checkpoint.faulty_storage import FaultPlan, FaultyStorage, Gate
 from emberstate.checkpoint.manifest import Manifest
 from emberstate.checkpoint.state_file import BaseWriter
@@ -21,15 +22,20 @@ from emberstate.checkpoint.storage import Storage
 from emberstate.errors import StorageError
 
 from .job import (
+    KEYS,
     POLICY,
     PROFILES,
+    QUERY,
     STEADY,
     Job,
     Oracle,
+    ProfilesFunction,
     SharedMemoryStorage,
     check_stored,
+    content_of,
     read_content,
     restored_backend,
+    time_of,
 )
 
 SEED = 38
@@ -183,6 +189,36 @@ def test_a_base_is_the_state_at_its_checkpoint(seed: int) -> None:
     oracle = Oracle(seed)
     for manifest in manifests.values():
         assert read_content(storage, manifest) == oracle.content(None if manifest.batch is None else manifest.batch.id)
+
+
+@pytest.mark.reliability(20)
+def test_a_clock_that_steps_back() -> None:
+    """Catches: what had expired and is not in a base any more, but is seen again in hot state at an earlier time."""
+    storage = SharedMemoryStorage()
+    job = Job(storage, seed=SEED, parallelism=1)
+    job.open()
+    job.run(3)
+    late, early = time_of(3 + 100), time_of(3)
+    for batch, now in enumerate([late] * 6 + [early] * 2, job.next_batch):
+        job.clock.set(now)
+        begun = job.coordinator.begin(batch, query=QUERY, source=f"nothing in {batch}", watermark=time_of(2))
+        assert isinstance(begun, Transaction)
+        acknowledgements = []
+        for task in begun.tasks:
+            slot = job.slot(task.operator, task.slot)
+            slot.start(task)
+            slot.backend.ttl_clock.processing_time = task.batch.processing_time
+            if task.operator == PROFILES:
+                ProfilesFunction(slot.backend).process((KEYS[0], "count", 1))
+            acknowledgements.append(slot.prepare())
+        manifest = job.coordinator.commit(begun, acknowledgements)
+    assert manifest.batch is not None
+    profiles = manifest.operators[0]
+    assert profiles.slots[0].files[0].kind == "base"
+    now = manifest.batch.processing_time
+    hot = content_of(job.slot(PROFILES, 0).backend, PROFILES, now)
+    assert hot == content_of(restored_backend(storage, profiles, 0), PROFILES, now)
+    job.close()
 
 
 def history() -> str:

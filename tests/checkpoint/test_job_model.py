@@ -203,7 +203,7 @@ class JobMachine(RuleBasedStateMachine):
         self.working = Model()
         self.steps: list[Step] = []
         self.now = 0  # of the batch under way
-        self.committed_at = 0
+        self.committed_at = -(10**18)  # of the last commit
         self.under_way = False
 
     @initialize(parallelism=st.integers(1, 3))
@@ -222,7 +222,7 @@ class JobMachine(RuleBasedStateMachine):
             assert world.begun is not None
             times.add(world.begun.batch.processing_time)
         if not self.fixed:
-            self.now = self.clock.now_micros()
+            self.now = max(self.clock.now_micros(), self.committed_at)  # it never goes back
         assert times == {self.now}, "a batch that runs again sees another time"
         self.fixed = True
         self.under_way = True
