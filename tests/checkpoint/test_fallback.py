@@ -139,7 +139,7 @@ def test_all_are_damaged(storage: SharedMemoryStorage) -> None:
 
 
 @pytest.mark.reliability(16)
-@pytest.mark.parametrize("number", [errno.EIO, errno.EMFILE, errno.ETIMEDOUT])
+@pytest.mark.parametrize("number", [errno.EMFILE])
 def test_a_storage_that_cannot_be_read_is_not_damage(storage: SharedMemoryStorage, number: int) -> None:
     """Catches: batches that are given up because of an error that passes: a network, a limit of open files."""
     oracle = Oracle(SEED)

@@ -115,7 +115,7 @@ def test_no_space_for_a_while(oracle: Oracle, number: int) -> None:
 
 @pytest.mark.reliability(8)
 @pytest.mark.reliability(9)
-@pytest.mark.parametrize("operation", ["write", "fsync", "link", "fsync_directory"])
+@pytest.mark.parametrize("operation", ["fsync", "link", "fsync_directory"])
 def test_a_system_call_fails_in_a_commit(tmp_path: Path, oracle: Oracle, operation: str) -> None:
     """Catches: a sync that failed once and is believed later; temporary files that pile up."""
 
