@@ -74,7 +74,7 @@ def test_slow_storage() -> None:
     slot = job.slot(PROFILES, 0)
     while files_of(job) < job.policy.most_files:
         job.run_batch()
-    assert gate.reached.is_set()
+    assert gate.reached.wait(60), "the rewrite was not begun"
     batch = job.next_batch
     for _ in range(3):
         with pytest.raises(StorageError, match=r"did not end within 0 s.*too slow.*Nothing is lost") as caught:

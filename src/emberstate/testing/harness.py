@@ -31,6 +31,7 @@ from emberstate.errors import KeyContextError, LifecycleError, StateDeclarationE
 from emberstate.keygroups import DEFAULT_MAX_PARALLELISM
 from emberstate.runtime.domain_timers import KeyedTimer
 from emberstate.runtime.function import ProcessFunction
+from emberstate.runtime.job_spec import JobSpec, RestoreChoices
 from emberstate.runtime.keyed_input import KeyedInput
 from emberstate.runtime.operator import OperatorStatistics
 from emberstate.runtime.outputs import MAIN
@@ -40,7 +41,6 @@ from emberstate.state.durations import Duration, as_micros
 from emberstate.state.timers import VOID_NAMESPACE
 from emberstate.testing import peek
 from emberstate.testing.input_batches import batches_by_slot, coerced, record_batch
-from emberstate.testing.job_spec import JobSpec, RestoreChoices
 from emberstate.testing.local_job import CrashPoint, JobStatistics, LocalJob, Work
 
 #: The processing time that a harness starts at, unless it is told another.

@@ -29,13 +29,13 @@ from emberstate.checkpoint.opening import judge
 from emberstate.checkpoint.state_backend import StateBackend
 from emberstate.checkpoint.stored_files import read_place
 from emberstate.checkpoint.verdict import RestoreVerdict
+from emberstate.runtime.job_spec import JobSpec, RestoreChoices
 from emberstate.runtime.operator import KeyedOperator
 from emberstate.runtime.operator_slot import OperatorSlot
 from emberstate.runtime.output_files import read_output
 from emberstate.runtime.row import Row
 from emberstate.state.keyed_state_backend import KeyedStateBackend
 from emberstate.state.ttl import TtlClock
-from emberstate.testing.job_spec import JobSpec, RestoreChoices
 from emberstate.testing.round_trip import check_round_trip
 
 #: Chains are short, so that a test of a few transactions meets deltas, merged deltas and bases.

@@ -1,4 +1,5 @@
-"""`JobSpec`: what a harness runs: a function with its inputs and outputs, as a program would declare it.
+"""`JobSpec`: a function with its inputs and outputs, as a program declares it: what a harness runs, and what travels to
+the slots of a keyed stage on Spark.
 
 Thread safety: immutable; operators that it makes belong to one thread.
 """
