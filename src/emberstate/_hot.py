@@ -46,6 +46,7 @@ HOT_MODULES = (
     "emberstate.rocksdb.current_entry",
     "emberstate.rocksdb.rocksdb_states",
     "emberstate.rocksdb.rocksdb_map_state",
+    "emberstate.checkpoint.entry_encoder",
     "emberstate.runtime.row_batches",
     "emberstate.runtime.domain_timers",
     "emberstate.runtime.context",
@@ -121,7 +122,8 @@ class _SourceFinder:
         if name not in HOT_MODULES:
             return None
         source = Path(__file__).parent.joinpath(*name.split(".")[1:]).with_suffix(".py")
-        return importlib.util.spec_from_file_location(name, source)
+        # In a zip file, as spark-submit --py-files takes it, there are no extension files, and the usual finder does.
+        return importlib.util.spec_from_file_location(name, source) if source.exists() else None
 
 
 def choose() -> None:

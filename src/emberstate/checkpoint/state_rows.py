@@ -1,8 +1,9 @@
-"""From entries and their changes to the sorted rows of a state file: a row per step.
+"""The sorted rows of a state file: a row per step of an entry.
 
-Rows are collected in small chunks (the interpreter lock is held for one at a time), sorted by Arrow, which
-holds no lock, and cut into record batches. The order is that of the bytes, the same in every process: key
-group, state, key, namespace; within an entry CLEARED first, then user keys, or elements in their order.
+`EntryEncoder` makes them. They are collected in small chunks (the interpreter lock is held for one at a time),
+sorted by Arrow, which holds no lock, and cut into record batches. The order is that of the bytes, the same in
+every process: key group, state, key, namespace; within an entry CLEARED first, then user keys, or elements in their
+order.
 
 Thread safety: a `Rows` belongs to one thread; what it encodes must not change meanwhile (a snapshot's content
 does not).
@@ -10,8 +11,7 @@ does not).
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final
 
 import pyarrow as pa
@@ -19,8 +19,7 @@ import pyarrow.compute as pc
 
 from emberstate.checkpoint.arrow_batches import SCHEMA
 from emberstate.checkpoint.file_limits import BATCH_BYTES, MAX_CELL_BYTES
-from emberstate.checkpoint.state_bindings import StateBinding
-from emberstate.errors import CodecError, StateTypeError
+from emberstate.errors import StateTypeError
 from emberstate.state.changes import Op
 
 #: Rows that are turned into Arrow arrays at once: some hundred microseconds under the interpreter lock.
@@ -36,9 +35,6 @@ _SORTED: Final = pa.schema(
 _ORDER: Final = [(name, "ascending") for name in ("key_group", "state", "key", "namespace", "step", "user_key")]
 
 _REPLACED: Final = int(Op.REPLACED)
-_CLEARED: Final = int(Op.CLEARED)
-_PUT: Final = int(Op.PUT)
-_APPENDED: Final = int(Op.APPENDED)
 
 _Cell = bytes | None
 _Row = tuple[int, int, bytes, bytes, int, _Cell, _Cell, int | None, int]
@@ -77,6 +73,11 @@ class Rows:
         self.count += 1
         if len(self._pending) >= CHUNK_ROWS or self._pending_bytes >= CHUNK_BYTES:
             self._chunk()
+
+    def add_columns(self, columns: list[list[Any]]) -> None:
+        """Add rows as columns: those of `add`, in its order."""
+        self._keep([pa.array(column, field.type) for column, field in zip(columns, _SORTED, strict=True)])
+        self.count += len(columns[0])
 
     def add_values(
         self,
@@ -153,111 +154,3 @@ def check_size(size: int) -> None:
             f"$: it takes {size} bytes encoded, a state file holds up to {MAX_CELL_BYTES} at once; keep it "
             f"in parts, in a list or map state"
         )
-
-
-class EntryEncoder:
-    """Turns the entries of one state into rows."""
-
-    __slots__ = (
-        "_binding", "_encode_key", "_encode_namespace", "_encode_user_key", "_encode_value", "_namespace",
-        "_namespace_bytes", "_rows", "_stamped", "_state",
-    )  # fmt: skip
-
-    def __init__(self, state: int, binding: StateBinding, encode_key: Callable[[Any], bytes], rows: Rows) -> None:
-        self._state = state
-        self._binding = binding
-        self._encode_key = encode_key
-        self._encode_namespace = binding.namespace_codec.encode
-        self._encode_value = None if binding.codec is None else binding.codec.encode
-        self._encode_user_key = None if binding.user_key_codec is None else binding.user_key_codec.encode
-        self._stamped = binding.ttl is not None
-        self._rows = rows
-        self._namespace: Any = None
-        self._namespace_bytes = b""
-
-    def add_entries(self, key_group: int, entries: Iterable[tuple[Any, Any, Any]]) -> None:
-        """Add whole entries of one key group: (key, namespace, value or list or dict of user keys)."""
-        if self._binding.stored.kind == "list":
-            for key, namespace, content in entries:
-                self.add_steps(key_group, key, namespace, ((Op.APPENDED, content),))
-        elif self._encode_user_key is not None:
-            for key, namespace, content in entries:
-                steps = [(Op.PUT, user_key, value) for user_key, value in content.items()]
-                self.add_steps(key_group, key, namespace, steps)
-        else:
-            entries = iter(entries)
-            while self._add_values(key_group, entries):
-                pass
-
-    def _add_values(self, key_group: int, entries: Iterator[tuple[Any, Any, Any]]) -> bool:
-        """Add a chunk of entries with one value each; False when there are no more. One loop, for it is the
-        hot one."""
-        keys: list[bytes] = []
-        namespaces: list[bytes] = []
-        values: list[_Cell] = []
-        stamps: list[int] = []
-        held = 0
-        key = namespace = None
-        try:
-            for key, namespace, value in itertools.islice(entries, CHUNK_ROWS):
-                keys.append(self._encode_key(key))
-                if namespace is not self._namespace:
-                    self._namespace_bytes = self._encode_namespace(namespace)
-                    self._namespace = namespace
-                namespaces.append(self._namespace_bytes)
-                if self._stamped:
-                    stamps.append(value.stamp)
-                    value = value.value
-                if value is None:
-                    values.append(None)
-                    continue
-                cell = self._encode_value(value)  # type: ignore[misc]
-                values.append(cell)
-                held += len(cell)
-                if held > CHUNK_BYTES:
-                    check_size(len(cell))
-                    break
-        except (StateTypeError, CodecError) as error:
-            raise self._refusal(key, namespace, error) from None
-        if keys:
-            self._rows.add_values(key_group, self._state, keys, namespaces, values, stamps if self._stamped else None)
-        return bool(keys)
-
-    def add_steps(self, key_group: int, key: Any, namespace: Any, steps: Any) -> None:
-        """Add the rows of a change record; StateTypeError, with state and key, for what cannot be encoded."""
-        add, state = self._rows.add, self._state
-        try:
-            key_bytes = self._encode_key(key)
-            if namespace is not self._namespace:  # mostly the last one again
-                self._namespace_bytes = self._encode_namespace(namespace)
-                self._namespace = namespace
-            namespace_bytes = self._namespace_bytes
-            for step in steps:
-                op = int(step[0])
-                if op == _REPLACED:
-                    value, stamp = self._value(step[1])
-                    add(key_group, state, key_bytes, namespace_bytes, op, None, value, stamp, 0)
-                elif op == _CLEARED:
-                    add(key_group, state, key_bytes, namespace_bytes, op, None, None, None, 0)
-                elif op == _APPENDED:
-                    for number, element in enumerate(step[1], start=1):
-                        value, stamp = self._value(element)
-                        add(key_group, state, key_bytes, namespace_bytes, op, None, value, stamp, number)
-                else:
-                    assert self._encode_user_key is not None
-                    user_key = self._encode_user_key(step[1])
-                    value, stamp = self._value(step[2]) if op == _PUT else (None, None)
-                    add(key_group, state, key_bytes, namespace_bytes, op, user_key, value, stamp, 1)
-        except (StateTypeError, CodecError) as error:
-            raise self._refusal(key, namespace, error) from None
-
-    def _refusal(self, key: Any, namespace: Any, error: Exception) -> StateTypeError:
-        return StateTypeError(f"{self._binding.label}, key {key!r}, namespace {namespace!r}: {error}")
-
-    def _value(self, value: Any) -> tuple[bytes | None, int | None]:
-        stamp = None
-        if self._stamped:
-            value, stamp = value.value, value.stamp
-        if value is None or self._encode_value is None:
-            return None, stamp
-        return self._encode_value(value), stamp

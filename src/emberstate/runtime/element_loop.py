@@ -58,6 +58,7 @@ class ElementLoop:
         "key_context",
         "late",
         "methods",
+        "of_key",
         "out_of_orderness",
         "outputs",
         "position",
@@ -74,6 +75,7 @@ class ElementLoop:
     processing: DomainTimers
     methods: tuple[Callable[[Any, Any], Any], ...]
     outputs: list[Any]
+    of_key: list[Any]
     watermark: int
     processing_time: int
     out_of_orderness: int
@@ -107,6 +109,7 @@ class ElementLoop:
         self.fire_due = fire_due
         self.late = late
         self.outputs = []
+        self.of_key = []
         self.groups = None
         self.times = None
         self.watermark = 0
@@ -135,6 +138,71 @@ class ElementLoop:
         finally:
             self.groups = None
             self.times = None
+
+    def run_by_key(
+        self,
+        rows: list[Any],
+        keys: list[Any],
+        groups: memoryview,
+        times: memoryview | None,
+        method: Callable[[Any, list[Any], Any], Any],
+    ) -> None:
+        """Handle the rows of each key together, keys in the order in which they first come.
+
+        If it raises while `user_code`, `position` is the first row of the key at hand, and `of_key` its rows.
+        """
+        self.groups = groups
+        self.times = times
+        try:
+            self.run_keys(rows, keys, times is not None, method)
+        finally:
+            self.groups = None
+            self.times = None
+
+    def run_keys(
+        self, rows: list[Any], keys: list[Any], timed: cython.bint, method: Callable[[Any, list[Any], Any], Any]
+    ) -> None:
+        """Do it, with key groups and times in place."""
+        i: cython.Py_ssize_t
+        number: cython.Py_ssize_t = 0
+        by_key: dict[Any, list[Any]] = {}
+        firsts: list[int] = []
+        lasts: dict[Any, int] = {}
+        of_key: Any
+        context: FunctionContext = self.context
+        key_context: KeyContext = self.key_context
+        event: DomainTimers = self.event
+        processing: DomainTimers = self.processing
+        for i in range(len(keys)):
+            key = keys[i]
+            if timed:
+                if self.times[i] < self.watermark:
+                    self.late(rows[i], key, self.times[i], self.groups[i], 0)
+                    continue
+                lasts[key] = i
+            of_key = by_key.get(key)
+            if of_key is None:
+                by_key[key] = [rows[i]]
+                firsts.append(i)
+            else:
+                of_key.append(rows[i])
+        for key, of_key in by_key.items():
+            self.position = firsts[number]
+            number += 1  # noqa: SIM113 - compiled, a C number
+            self.of_key = of_key
+            key_context.set_current_key_and_group(key, self.groups[self.position])
+            context.timed = timed
+            if timed:
+                i = lasts[key]
+                context.time = self.times[i]
+            self.user_code = True
+            result = method(key, of_key, context)
+            if result is not None:
+                collect(result, self.outputs)
+            self.user_code = False
+            if event.next_time <= context.watermark_micros or processing.next_time <= self.processing_time:
+                self.fire_due()
+        self.of_key = []
 
     def run_all(
         self,

@@ -187,29 +187,18 @@ class ElementRunner:
             raise self._host.failure(error, method, [("key", data.keys[at]), ("row", data.rows()[at])]) from error
 
     def _run_by_key(self, data: InputRows) -> None:
-        """For `process_batch`: the rows of each key together, keys in the order in which they first come."""
-        times = [None] * len(data.keys) if data.times is None else data.times.tolist()
+        """For `process_batch`: the rows of each key together."""
+        loop = self._loop
         if data.times:
-            assert times[0] is not None
-            self.advance(max(times[0] - self._lag, self.context.watermark_micros))
-        by_key: dict[Any, list[int]] = {}
-        rows = data.rows()
-        for position, (key, time) in enumerate(zip(data.keys, times, strict=True)):
-            if time is not None and time < self._loop.watermark:
-                self._handle_late(rows[position], key, time, data.groups[position], 0)
-            else:
-                by_key.setdefault(key, []).append(position)
-        for key, positions in by_key.items():
-            self._backend.context.set_current_key_and_group(key, data.groups[positions[0]])
-            self.context.set_timestamp(times[positions[-1]])
-            of_key = [rows[position] for position in positions]
-            try:
-                result = self._function.process_batch(key, of_key, self.context)  # type: ignore[attr-defined]
-                if result is not None:
-                    collect(result, self._loop.outputs)
-            except Exception as error:
-                raise self._host.failure(error, "process_batch", [("key", key), ("rows", of_key)]) from error
-            self.fire_due()
+            self.advance(max(data.times[0] - self._lag, self.context.watermark_micros))
+        try:
+            loop.run_by_key(data.rows(), data.keys, data.groups, data.times, self._function.process_batch)  # type: ignore[attr-defined]
+        except Exception as error:
+            if not loop.user_code:
+                raise
+            loop.user_code = False
+            place = [("key", data.keys[loop.position]), ("rows", loop.of_key)]
+            raise self._host.failure(error, "process_batch", place) from error
 
     def _handle_late(self, row: Any, key: Any, time: int, group: int, number: int) -> None:
         self._late_rows += 1
