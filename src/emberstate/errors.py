@@ -53,6 +53,29 @@ class UserFunctionError(EmberstateError, RuntimeError):
     """
 
 
+class ProgramError(EmberstateError, ImportError):
+    """A slot cannot load the program that it is to run: a module is missing there, or is another version.
+
+    Operator action: ship the module with spark-submit --py-files or sparkContext.addPyFile, and start again.
+    """
+
+
+class SlotDiedError(EmberstateError, ConnectionError):
+    """A slot's process ended while it was needed, or could not be started.
+
+    Operator action: none if Spark's retry of the task succeeds, nothing is lost; else look for what ends the
+    process: memory (size spark.executor.memoryOverhead), or a crash in a library, in the executor's stderr log.
+    """
+
+
+class SlotRefusedError(EmberstateError, PermissionError):
+    """A slot does not serve a request: a newer attempt has taken over, or it does not know who asks.
+
+    Operator action: none for an attempt that is not wanted any more; else check for two applications or users
+    that use the same names.
+    """
+
+
 class RowTypeError(EmberstateError, TypeError):
     """A row that comes in or goes out does not fit the schema that was declared for it.
 
@@ -156,4 +179,11 @@ class StateTooLargeError(EmberstateError, OverflowError):
     """A checkpoint kept in memory would exceed its size limit.
 
     Operator action: use FsStateBackend, or raise the limit.
+    """
+
+
+class JavaNotFoundError(EmberstateError, EnvironmentError):
+    """There is no Java that Spark could run on, or JAVA_HOME names none.
+
+    Operator action: install Java 17 or later, or the extra `emberstate[java]`; the message says how.
     """

@@ -53,6 +53,12 @@ class SharedMemoryBackend(StateBackend):
     def open_slot_storage(self) -> Storage:
         return self.storage
 
+    def scratch(self) -> SharedMemoryBackend:
+        return SharedMemoryBackend()
+
+    def discard(self) -> None:
+        self.storage.delete_all(self.storage.list())
+
 
 def declare(backend: KeyedStateBackend) -> None:
     for descriptor in (COUNT, LOG, SEEN):

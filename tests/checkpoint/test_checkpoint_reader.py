@@ -617,6 +617,21 @@ def test_a_reader_that_is_handed_to_another_thread() -> None:
     Thread(reader.close).join()
 
 
+def test_stamps_that_were_decided_are_shown() -> None:
+    """Catches: a time to live that was switched off and on again, and is shown with stamps that count no longer."""
+    storage = SharedMemory()
+    states: list[StateDescriptor] = [ValueStateDescriptor("value", str, ttl=TtlConfig(timedelta(hours=1)))]
+    job = Job(storage, states)
+    job.clock.set(400_000)
+    job.run(("ann", put(states[0], "old")))
+    Job(storage, [VALUE])
+    again = Job(storage, states)  # at 1,000,000 µs
+    reader = CheckpointReader.open(storage)
+    assert [row["stamp"].microsecond for row in reader.to_arrow("op", "value").to_pylist()] == [0]
+    assert reader.to_arrow("op", "value").to_pylist()[0]["stamp"].second == 1
+    again.close()
+
+
 # -- while it is read -----------------------------------------------------------------------------------------
 
 

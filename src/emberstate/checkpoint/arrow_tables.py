@@ -75,6 +75,15 @@ class ArrowTable:
                 self._decode(cell.version, "user_key", cell.user_key)
                 self._decode(cell.version, "value", cell.value)
 
+    @property
+    def looks(self) -> dict[str, Look]:
+        """What was seen when entries were looked at: for another table of the same state, elsewhere."""
+        return dict(self._looks)
+
+    def take_looks(self, looks: Mapping[str, Look]) -> None:
+        """Have seen what another table of the same state has; before anything is decoded."""
+        self._looks.update(looks)
+
     def key(self, entry: Entry) -> Any:
         """The key of an entry."""
         return self._guarded(self._decode_key, entry.key, "key")
@@ -106,16 +115,30 @@ class ArrowTable:
     def batch(self, entries: Iterable[Entry], schema: pa.Schema) -> pa.RecordBatch:
         """The rows of some entries."""
         columns: dict[str, list[Any]] = {name: [] for name in schema.names}
-        row = self._timer_row if self.state.kind == TIMERS else self._state_row
         for entry in entries:
-            key = self.key(entry)
-            keys = dict(zip(self._key_names, (key,) if len(self._key_names) == 1 else key, strict=True))
+            keys = self.key_columns(entry)
             for position, cell in enumerate(entry.cells):
-                values = {**keys, **row(entry, cell, position)}
+                values = {**keys, **self.row(entry, cell, position)}
                 for name, column in columns.items():
                     column.append(values[name])
-        arrays = [self._array(columns[field.name], field) for field in schema]
-        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+        return self.columns_to_batch(columns, schema)
+
+    def key_columns(self, entry: Entry) -> dict[str, Any]:
+        """The key of an entry, by the names of its columns."""
+        key = self.key(entry)
+        return dict(zip(self._key_names, (key,) if len(self._key_names) == 1 else key, strict=True))
+
+    def row(self, entry: Entry, cell: Cell, position: int) -> Mapping[str, Any]:
+        """A cell of an entry, by the names of its columns, but for those of the key."""
+        return (self._timer_row if self.state.kind == TIMERS else self._state_row)(entry, cell, position)
+
+    def value(self, cell: Cell) -> Any:
+        """The value of a cell, as plain data."""
+        return self._decode(cell.version, "value", cell.value)
+
+    def columns_to_batch(self, columns: Mapping[str, list[Any]], schema: pa.Schema) -> pa.RecordBatch:
+        """A batch of columns that were put together from `row`."""
+        return pa.RecordBatch.from_arrays([self._array(columns[field.name], field) for field in schema], schema=schema)
 
     def _state_row(self, entry: Entry, cell: Cell, position: int) -> Mapping[str, Any]:
         return {

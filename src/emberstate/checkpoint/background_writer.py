@@ -16,6 +16,7 @@ import contextlib
 import dataclasses
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from typing import Final, Literal
 
@@ -47,6 +48,8 @@ class BackgroundStatistics:
     finished: int
     failed: int
     bytes_written: int
+    #: How long the last one that finished took.
+    last_micros: int
 
 
 class _Cancelled(Exception):
@@ -62,7 +65,7 @@ class BackgroundWriter:
         self._thread: threading.Thread | None = None
         self._outcome: Rewrite | BaseException | None = None
         self._cancelled = threading.Event()
-        self._begun = self._finished = self._failed = self._bytes = 0
+        self._begun = self._finished = self._failed = self._bytes = self._last_micros = 0
 
     @property
     def order(self) -> RewriteOrder | None:
@@ -114,16 +117,18 @@ class BackgroundWriter:
 
     def statistics(self) -> BackgroundStatistics:
         """What was done so far."""
-        return BackgroundStatistics(self._begun, self._finished, self._failed, self._bytes)
+        return BackgroundStatistics(self._begun, self._finished, self._failed, self._bytes, self._last_micros)
 
     # -- on the writer's thread -----------------------------------------------------------------------------
 
     def _run(
         self, order: RewriteOrder, backend: KeyedStateBackend, snapshot: KeyedStateSnapshot, incarnation: int
     ) -> None:
+        begun = time.perf_counter_ns()
         try:
             with snapshot, taking_turns():
                 self._outcome = self._write(order, backend, snapshot, incarnation)
+            self._last_micros = (time.perf_counter_ns() - begun) // 1000
             self._finished += 1
         except BaseException as error:  # it is raised where the result is asked for
             self._failed += 1

@@ -91,7 +91,8 @@ class CheckpointReader:
 
     def __init__(self, storage: Storage, manifest: Manifest, pinned: Pin | None = None) -> None:
         """For `open`."""
-        self._storage = storage
+        #: Where it stands.
+        self.storage = storage
         self._pin = pinned
         self._closed = False
         self._files: dict[str, StateFileReader] = {}
@@ -205,6 +206,17 @@ class CheckpointReader:
         ]
         return sorted(timers, key=lambda timer: (timer.time, timer.name))
 
+    def of_key(self, operator: str, state: str, key: Any) -> pa.Table:
+        """What `to_arrow` gives, for one key; only its key group is read."""
+        found, table = self._table(operator, state)
+        schema = KeySchema(found.key_schema)
+        wanted = key_bytes(schema).encode(schema.normalise(key))
+        groups = [schema.key_group(key, found.max_parallelism)]
+        entries = [entry for some in self._entries(found, table, groups) for entry in some if entry.key == wanted]
+        table.look_at(entries)
+        arrow = table.schema()
+        return pa.Table.from_batches([table.batch(entries, arrow)], arrow)
+
     def to_arrow(self, operator: str, state: str, key_groups: Iterable[int] | None = None) -> pa.Table:
         """A state, or the timers of queue `timers/…`, as a table with typed columns; for some key groups, or all.
 
@@ -220,6 +232,41 @@ class CheckpointReader:
     ) -> Iterator[pa.RecordBatch]:
         """The same, a few key groups at a time."""
         return self._arrow(operator, state, key_groups)[1]
+
+    def parts(self, operator: str, key_groups: KeyGroupRange) -> list[RestorePart]:
+        """The state files of some key groups, in the order to apply them."""
+        return [
+            RestorePart(self._file(file), file.key_groups, file.decisions)
+            for slot in self._operator(operator).slots
+            for file in slot.files
+            if file.key_groups.intersection(key_groups)
+        ]
+
+    def table(self, operator: str, state: str) -> ArrowTable:
+        """How a state, or the timers of queue `timers/…`, becomes a table."""
+        found = self._operator(operator)
+        states = {stored.address: stored for stored in self.states(operator)}
+        if state not in states:
+            raise StateDeclarationError(
+                f"operator {operator!r} has no state {state!r} in {self.manifest.describe()}; it has {sorted(states)}"
+            )
+        versions = {
+            place[1]
+            for part in self.parts(operator, KeyGroupRange(0, found.max_parallelism - 1))
+            if (place := version_in(part, state)) is not None
+        }
+        return ArrowTable(states[state], versions, found.key_schema)
+
+    def scan(
+        self, operator: str, table: ArrowTable, key_groups: Iterable[int] | None = None
+    ) -> Iterator[tuple[KeyGroupRange, list[Entry]]]:
+        """The entries of a state as they are stored, some key groups at a time, in order: for whoever counts."""
+        groups = None if key_groups is None else list(key_groups)
+        for wanted in group_ranges(self._operator(operator), groups):
+            parts = self.parts(operator, wanted)
+            with naming_missing(self.storage, self.manifest):
+                entries = entries_of(parts, table.state.address, wanted, table.same)
+            yield wanted, entries
 
     def statistics(self) -> ReaderStatistics:
         """What was done so far."""
@@ -257,40 +304,15 @@ class CheckpointReader:
 
     def _file(self, file: StateFile) -> StateFileReader:
         if file.id not in self._files:
-            with naming_missing(self._storage, self.manifest):
-                self._files[file.id] = open_state_file(self._storage, file)
+            with naming_missing(self.storage, self.manifest):
+                self._files[file.id] = open_state_file(self.storage, file)
         return self._files[file.id]
 
-    def _parts(self, operator: Operator, groups: KeyGroupRange) -> list[RestorePart]:
-        """What there is of some key groups, in the order to apply it."""
-        return [
-            RestorePart(self._file(file), file.key_groups, file.decisions)
-            for slot in operator.slots
-            for file in slot.files
-            if file.key_groups.intersection(groups)
-        ]
-
     def _table(self, operator: str, state: str) -> tuple[Operator, ArrowTable]:
-        found = self._operator(operator)
-        states = {stored.address: stored for stored in self.states(operator)}
-        if state not in states:
-            raise StateDeclarationError(
-                f"operator {operator!r} has no state {state!r} in {self.manifest.describe()}; it has {sorted(states)}"
-            )
-        versions = {
-            place[1]
-            for part in self._parts(found, KeyGroupRange(0, found.max_parallelism - 1))
-            if (place := version_in(part, state)) is not None
-        }
-        return found, ArrowTable(states[state], versions, found.key_schema)
+        return self._operator(operator), self.table(operator, state)
 
     def _entries(self, operator: Operator, table: ArrowTable, groups: list[int] | None) -> Iterator[list[Entry]]:
-        for wanted in _ranges(operator, groups):
-            parts = self._parts(operator, wanted)
-            with naming_missing(self._storage, self.manifest):
-                entries = entries_of(parts, table.state.address, wanted, table.same)
-            if entries:
-                yield entries
+        return (entries for _, entries in self.scan(operator.name, table, groups) if entries)
 
     def _arrow(
         self, operator: str, state: str, key_groups: Iterable[int] | None
@@ -319,7 +341,7 @@ class CheckpointReader:
         )
         self._set_clock(backend)
         backend.get_internal_state(descriptor, namespace, namespace_type=namespace_type)
-        parts = [_only(part, descriptor.name) for part in self._parts(operator, groups)]
+        parts = [_only(part, descriptor.name) for part in self.parts(operator.name, groups)]
         verdict = check_restore(
             [(part.reader.meta, part.evolution) for part in parts],
             bindings_of(backend),
@@ -328,7 +350,7 @@ class CheckpointReader:
             ttl_clock=backend.ttl_clock,
         )
         verdict.refuse()
-        with naming_missing(self._storage, self.manifest):
+        with naming_missing(self.storage, self.manifest):
             load(parts, backend, verdict)
         self._restored += 1
         self._backends[place] = _Restored(descriptor, namespace_type, backend)
@@ -373,7 +395,7 @@ def _only(part: RestorePart, state: str) -> RestorePart:
     return RestorePart(part.reader, part.key_groups, part.evolution.then(others))
 
 
-def _ranges(operator: Operator, groups: list[int] | None) -> Iterator[KeyGroupRange]:
+def group_ranges(operator: Operator, groups: list[int] | None) -> Iterator[KeyGroupRange]:
     """The key groups to read, in ranges of neighbours that are not large."""
     every = KeyGroupRange(0, operator.max_parallelism - 1)
     wanted = list(every) if groups is None else sorted(set(groups))

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import dataclasses
 import errno
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from emberstate.checkpoint.acknowledgement import Acknowledgement, SlotTask
@@ -257,8 +257,15 @@ class CheckpointCoordinator:
         self.retention.begun(transaction.number)
         return transaction
 
-    def commit(self, transaction: Transaction, acknowledgements: Sequence[Acknowledgement]) -> Manifest:
+    def commit(
+        self,
+        transaction: Transaction,
+        acknowledgements: Sequence[Acknowledgement],
+        micros: Mapping[str, int] | None = None,
+    ) -> Manifest:
         """Make the transaction's result the latest checkpoint: durable, whole, or not at all.
+
+        `micros` says how long parts of the batch took; it is stored for people.
 
         Raises:
             FencedError: another process has taken the job over. If the commit was made all the same, the other
@@ -288,6 +295,7 @@ class CheckpointCoordinator:
             batch=_with_max_event_time(transaction.batch, start.batch, acknowledgements),
             operators=state.operators,
             outputs=state.outputs,
+            micros=dict(micros or {}),
         )
         if bundle.parts:
             self._storage.write_new(bundle.path, bundle.parts)

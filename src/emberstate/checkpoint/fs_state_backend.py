@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Mapping
 from typing import Any
 
+from emberstate.checkpoint.layout import new_id
+from emberstate.checkpoint.local_storage import LocalStorage
 from emberstate.checkpoint.state_backend import StateBackend
 from emberstate.checkpoint.storage import Storage
 from emberstate.checkpoint.storage_uri import open_storage
@@ -25,8 +28,11 @@ class FsStateBackend(StateBackend):
     def __init__(self, uri: str | os.PathLike[str], *, client_options: Mapping[str, Any] | None = None) -> None:
         self.uri = uri
         self.client_options = client_options
-        if not self.open_storage().shared:  # opening reads nothing, and refuses what is no location
+        storage = self.open_storage()  # opening reads nothing, and refuses what is no location
+        if not storage.shared:
             raise StateDeclarationError(f"{uri!r} cannot be reached by other processes: use MemoryStateBackend()")
+        if isinstance(storage, LocalStorage):
+            self.uri = storage.describe()  # absolute: slots have other working directories
 
     def open_storage(self) -> Storage:
         """The storage of the location."""
@@ -36,5 +42,21 @@ class FsStateBackend(StateBackend):
         """The same."""
         return self.open_storage()
 
+    def scratch(self) -> FsStateBackend:
+        """A location beside this one."""
+        return FsStateBackend(scratch_uri(self.uri), client_options=self.client_options)
+
+    def discard(self) -> None:
+        """Delete everything at the location."""
+        storage = self.open_storage()
+        storage.delete_all(storage.list())
+        if isinstance(storage, LocalStorage):
+            shutil.rmtree(storage.describe(), ignore_errors=True)
+
     def __repr__(self) -> str:
         return f"FsStateBackend({os.fspath(self.uri)!r})"
+
+
+def scratch_uri(uri: str | os.PathLike[str]) -> str:
+    """A location beside `uri` that nobody else has."""
+    return f"{os.fspath(uri).rstrip('/')}.run-{new_id()}"

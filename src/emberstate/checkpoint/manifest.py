@@ -178,6 +178,8 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     outputs: tuple[Output, ...] = ()
     #: A later batch has committed before the job was set back to here: `outputs` are not kept any more.
     delivered: bool = False
+    #: How long parts of the batch took, by name: for people.
+    micros: Annotated[dict[Annotated[str, Meta(max_length=50)], Number], Meta(max_length=20)] = {}
     requires: tuple[Ident, ...] = ()
     library: Ident = msgspec.field(default_factory=library_version)
 

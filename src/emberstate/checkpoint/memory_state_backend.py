@@ -37,6 +37,14 @@ class MemoryStateBackend(StateBackend):
         """None: a slot is another process in general, and is served through its tasks."""
         return None
 
+    def scratch(self) -> MemoryStateBackend:
+        """One with a memory of its own."""
+        return MemoryStateBackend(self.max_state_size)
+
+    def discard(self) -> None:
+        """Forget everything."""
+        self._storage.delete_all(self._storage.list())
+
     def __reduce__(self) -> Any:
         return MemoryStateBackend, (self.max_state_size,)  # checkpoints stay where the coordinator is
 

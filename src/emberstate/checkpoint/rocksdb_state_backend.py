@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from emberstate.checkpoint.byte_sizes import as_bytes
-from emberstate.checkpoint.fs_state_backend import FsStateBackend
+from emberstate.checkpoint.fs_state_backend import FsStateBackend, scratch_uri
 from emberstate.checkpoint.state_backend import StateBackend
 from emberstate.checkpoint.storage import Storage
 from emberstate.errors import StateDeclarationError
@@ -55,6 +55,19 @@ class RocksDBStateBackend(StateBackend):
     def open_slot_storage(self) -> Storage:
         """The same."""
         return self._checkpoints.open_slot_storage()
+
+    def scratch(self) -> RocksDBStateBackend:
+        """A location beside this one."""
+        return RocksDBStateBackend(
+            scratch_uri(self._checkpoints.uri),
+            memory=self.memory,
+            local_directory=self.local_directory,
+            client_options=self._checkpoints.client_options,
+        )
+
+    def discard(self) -> None:
+        """Delete everything at the location."""
+        self._checkpoints.discard()
 
     def make_keyed_backend(
         self,

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 import msgspec
@@ -22,7 +22,7 @@ import msgspec
 from emberstate.checkpoint.catalogue import naming_missing, read_savepoint
 from emberstate.checkpoint.clock import Clock, SystemClock
 from emberstate.checkpoint.layout import bundle_path, new_id, savepoint_path, state_path
-from emberstate.checkpoint.manifest import Holder, Manifest, Operator, Parent, Place
+from emberstate.checkpoint.manifest import Holder, Manifest, Operator, Parent, Place, open_manifest
 from emberstate.checkpoint.storage import Storage, StorageOutcomeUnknownError
 from emberstate.checkpoint.stored_files import read_place
 from emberstate.errors import StorageError, StorageExistsError, StorageNotFoundError
@@ -32,20 +32,44 @@ _TRIES: Final = 5
 
 
 def write_savepoint(
-    source: Storage, manifest: Manifest, target: Storage, name: str, *, clock: Clock | None = None
+    source: Storage,
+    manifest: Manifest,
+    target: Storage,
+    name: str,
+    *,
+    clock: Clock | None = None,
+    progress: Callable[[int], None] | None = None,
 ) -> Manifest:
     """Copy a checkpoint, or another savepoint, to savepoint `name` of `target`, which may be the same storage.
 
-    Whoever does not hold the job pins the checkpoint meanwhile.
+    Whoever does not hold the job pins the checkpoint meanwhile. `progress` is told of bytes that were copied.
 
     Raises:
         StorageExistsError: there is a savepoint of that name; nothing was changed.
         CheckpointCollectedError: the checkpoint was collected while it was copied.
         CorruptionError: it is damaged.
     """
-    path = savepoint_path(name)
-    if _exists(target, path):
-        raise _taken(target, name)
+
+    def copy(new_path: Callable[[], str]) -> tuple[Operator, ...]:
+        with naming_missing(source, manifest):
+            return _copied(source, manifest.operators, target, new_path, new_path, progress)
+
+    return make_savepoint(manifest, target, name, copy, clock=clock)
+
+
+def make_savepoint(
+    manifest: Manifest,
+    target: Storage,
+    name: str,
+    write: Callable[[Callable[[], str]], tuple[Operator, ...]],
+    *,
+    clock: Clock | None = None,
+) -> Manifest:
+    """Make savepoint `name` of a checkpoint, with the operators that `write` gives.
+
+    `write` stores all files that they name under paths which it is given one by one. If it fails, nothing is left.
+    """
+    check_free(target, name)
     attempt, number = new_id(), iter(range(2**62))
     written: list[str] = []
 
@@ -53,9 +77,8 @@ def write_savepoint(
         written.append(savepoint_path(name, f"{attempt}-{next(number)}"))
         return written[-1]
 
-    try:
-        with naming_missing(source, manifest):
-            operators = _copied(source, manifest.operators, target, new_path, new_path)
+    with _undoing(target, written):
+        operators = write(new_path)
         saved = msgspec.structs.replace(
             manifest,
             id=attempt,
@@ -66,18 +89,35 @@ def write_savepoint(
             outputs=(),
             delivered=False,
         )
-        created = _create(target, path, saved.to_bytes())
-    except StorageOutcomeUnknownError:
-        raise  # it may be there: its files stay
-    except BaseException:
-        with contextlib.suppress(StorageError):  # the first error is the one that says something
-            target.delete_all(written)
-        raise
-    if not created:
-        target.delete_all(written)
-        raise _taken(target, name)
-    _remove_others(target, name, {path, *written})
+    publish(target, name, saved)
     return saved
+
+
+def check_free(target: Storage, name: str) -> None:
+    """Raise `StorageExistsError` if there is a savepoint of that name."""
+    try:
+        target.size(savepoint_path(name))
+    except StorageNotFoundError:
+        return
+    raise _taken(target, name)
+
+
+def publish(target: Storage, name: str, manifest: Manifest) -> None:
+    """Make a manifest, whose files stand in the savepoint's folder, the savepoint; remove what others left there.
+
+    If it is known not to be there afterwards, its files are deleted.
+
+    Raises:
+        StorageExistsError: there is a savepoint of that name.
+        StorageOutcomeUnknownError: nobody knows whether this one is there now.
+    """
+    path, files = savepoint_path(name), [place.path for place in manifest.places()]
+    with _undoing(target, files):
+        data = manifest.to_bytes()
+        open_manifest(data, path)  # what nobody could read is not written
+        if not _create(target, path, data):
+            raise _taken(target, name)
+    _remove_others(target, name, {path, *files})
 
 
 def import_savepoint(source: Storage, name: str, target: Storage, holder: Holder, number: int) -> Manifest:
@@ -112,6 +152,7 @@ def _copied(
     target: Storage,
     file_path: Callable[[], str],
     parts_path: Callable[[], str],
+    progress: Callable[[int], None] | None = None,
 ) -> tuple[Operator, ...]:
     """The operators with their files in the target: a copy of each file, or of the parts of it that are needed."""
     wanted: dict[str, dict[tuple[int, int], Place]] = {}
@@ -128,6 +169,8 @@ def _copied(
             places[place] = msgspec.structs.replace(place, path=path, offset=offset)
             offset += place.size
         target.write_new(path, data)
+        if progress is not None:
+            progress(offset)
     return tuple(_moved(operator, places) for operator in operators)
 
 
@@ -141,6 +184,19 @@ def _moved(operator: Operator, places: dict[Place, Place]) -> Operator:
     return msgspec.structs.replace(operator, slots=slots)
 
 
+@contextlib.contextmanager
+def _undoing(target: Storage, written: Iterable[str]) -> Iterator[None]:
+    """Delete the files if what is done with them fails."""
+    try:
+        yield
+    except StorageOutcomeUnknownError:
+        raise  # it may be there: its files stay
+    except BaseException:
+        with contextlib.suppress(StorageError):  # the first error is the one that says something
+            target.delete_all(written)
+        raise
+
+
 def _create(target: Storage, path: str, data: bytes) -> bool:
     for _ in range(_TRIES - 1):
         with contextlib.suppress(StorageOutcomeUnknownError):
@@ -151,14 +207,6 @@ def _create(target: Storage, path: str, data: bytes) -> bool:
 def _remove_others(storage: Storage, name: str, kept: Iterable[str]) -> None:
     folder = savepoint_path(name, "").removesuffix("/")
     storage.delete_all(sorted(set(storage.list(folder)) - set(kept)))
-
-
-def _exists(storage: Storage, path: str) -> bool:
-    try:
-        storage.size(path)
-    except StorageNotFoundError:
-        return False
-    return True
 
 
 def _taken(target: Storage, name: str) -> StorageExistsError:

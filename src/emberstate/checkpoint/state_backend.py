@@ -34,6 +34,14 @@ class StateBackend(abc.ABC):
     def open_slot_storage(self) -> Storage | None:
         """The same for a slot, which may be another process; None if it cannot reach them."""
 
+    @abc.abstractmethod
+    def scratch(self) -> StateBackend:
+        """The same kind of backend, with an empty place of its own for checkpoints that are soon discarded."""
+
+    @abc.abstractmethod
+    def discard(self) -> None:
+        """Delete all checkpoints and savepoints: for what `scratch` made."""
+
     def make_keyed_backend(
         self,
         key_schema: KeySchema,

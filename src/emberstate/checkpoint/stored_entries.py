@@ -36,7 +36,7 @@ class Version:
     stored: StoredState
     #: Path of a field → its name now; as pairs, so that versions can be compared.
     renames: tuple[tuple[str, str], ...]
-    #: What rows without a stamp count as written at.
+    #: What all rows count as written at; None: at their own stamps, if they have any.
     stamp: int | None
 
 
@@ -91,7 +91,7 @@ def entries_of(
                     found.pop(entry, None)
                     continue
                 _, _, cells = found.setdefault(entry, (version, namespace, {}))
-                cell = Cell(version, user_key, value, version.stamp if stamp is None else stamp)
+                cell = Cell(version, user_key, value, stamp if version.stamp is None else version.stamp)
                 if op == _REPLACED:
                     cells[0] = cell
                 elif op == _APPENDED:

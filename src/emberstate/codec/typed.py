@@ -31,6 +31,8 @@ from emberstate.errors import CodecError, StateTypeError
 # The first byte of an unsigned 64-bit integer in MessagePack: without it in the bytes, no int reaches 2**63.
 _UINT64: Final = 0xCF
 
+_CACHE: Final = "__msgspec_cache__"
+
 
 class MsgspecCodec(Codec[Any]):
     """A codec made by `codec_for` or `key_codec_for`."""
@@ -57,6 +59,7 @@ class MsgspecCodec(Codec[Any]):
         self.copy = _copy(generator, node, problem)
         self.encode = _encode(generator, shape, deep, problem, key)
         self.decode = _decode(generator, shape, deep, problem, where, key)
+        _forget(node)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Compiled functions cannot travel; the type can (to the workers of a cluster, by cloudpickle).
@@ -87,6 +90,17 @@ def key_codec_for(type_: Any, *, where: str = "key") -> Codec[Any]:
     emberstate.errors.StateDeclarationError: key: list[int] can change and cannot be a key; use tuple[T, ...]
     """
     return MsgspecCodec(type_, where, key=True)
+
+
+def _forget(node: Node) -> None:
+    """Take off the user's classes what msgspec has put on them to find its own data again.
+
+    With it, no class can be pickled by value, as Spark does with the classes of a script. Decoders do not need it.
+    """
+    for part in node.walk():
+        for cls in (part.cls, part.annotation):
+            if isinstance(cls, type) and _CACHE in vars(cls):
+                delattr(cls, _CACHE)
 
 
 Problem = Callable[[Any], str | None]

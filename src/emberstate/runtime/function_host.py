@@ -10,6 +10,7 @@ import inspect
 import logging
 import traceback
 from collections.abc import Callable
+from types import TracebackType
 from typing import Any
 
 from emberstate.errors import RowTypeError, StateDeclarationError, UserFunctionError
@@ -91,7 +92,8 @@ class FunctionHost:
         details = "".join(f"\n  {what}: {value!r:.1000}" for what, value in place)
         if isinstance(error, RowTypeError):
             return RowTypeError(f"{where}: {error}{details}")
-        shown = "".join(traceback.format_exception(error, limit=-_FRAMES)).rstrip()
+        trace = users_frames(error.__traceback__)
+        shown = "".join(traceback.format_exception(type(error), error, trace, limit=-_FRAMES)).rstrip()
         return UserFunctionError(f"{where} raised {type(error).__name__}: {error}{details}\n{shown}")
 
     def _copied(self, prototype: ProcessFunction) -> ProcessFunction:
@@ -102,6 +104,14 @@ class FunctionHost:
                 f"operator {self.operator_name!r}: {self.label} cannot be copied ({type(error).__name__}: {error}). A "
                 f"function is made anew when a transaction is rolled back: make connections, locks and files in open()"
             ) from error
+
+
+def users_frames(trace: TracebackType | None) -> TracebackType | None:
+    """A traceback from the user's first frame on; all of it if there is none."""
+    frame = trace
+    while frame is not None and frame.tb_frame.f_globals.get("__name__", "").startswith("emberstate."):
+        frame = frame.tb_next
+    return trace if frame is None else frame
 
 
 def _check(operator_name: str, function: Any) -> None:

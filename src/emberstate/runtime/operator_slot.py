@@ -16,6 +16,7 @@ Thread safety: one thread, the backend's owner.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 
 from emberstate.checkpoint.acknowledgement import Acknowledgement, SlotTask
@@ -60,6 +61,8 @@ class OperatorSlot:
         self._keyed = self._new_keyed()
         self._broadcast: SlotCheckpoint | None = None
         self._watermark = MIN_TIME  # of the operator, where the transaction started
+        #: What the parts of the last transaction took: start, state (begin and end), output, prepare.
+        self.micros: dict[str, int] = {}
 
     @property
     def operator(self) -> KeyedOperator:
@@ -78,6 +81,7 @@ class OperatorSlot:
 
         If it raises, roll back.
         """
+        begun = time.perf_counter_ns()
         try:
             how = self._reach(task, broadcast)
         except BaseException:
@@ -89,7 +93,9 @@ class OperatorSlot:
         if how == "rolled back":
             operator.roll_back(self._start())
         self._watermark = operator.watermark
+        reached = time.perf_counter_ns()
         operator.begin(task.batch.processing_time, task.batch.watermark)
+        self.micros = {"start": (reached - begun) // 1000, "state": (time.perf_counter_ns() - reached) // 1000}
         return how
 
     def prepare(self, broadcast_attempt: str) -> tuple[TransactionResult, list[Acknowledgement]]:
@@ -98,14 +104,19 @@ class OperatorSlot:
         `broadcast_attempt` names the broadcast state from here on, in all slots. If it raises, roll back.
         """
         operator = self.operator
+        begun = time.perf_counter_ns()
         result = operator.end()
+        ended = time.perf_counter_ns()
+        contents = _contents(result.outputs)
+        written = time.perf_counter_ns()
         acknowledgements = [
-            self._keyed.prepare(
-                _contents(result.outputs), max_event_time=result.max_event_time, counts=_counts(result)
-            )
+            self._keyed.prepare(contents, max_event_time=result.max_event_time, counts=_counts(result))
         ]
         if self._broadcast is not None:
             acknowledgements.append(self._broadcast.prepare(attempt=broadcast_attempt))
+        self.micros["state"] += (ended - begun) // 1000
+        self.micros["output"] = (written - ended) // 1000
+        self.micros["prepare"] = (time.perf_counter_ns() - written) // 1000
         return result, acknowledgements
 
     def roll_back(self) -> None:

@@ -20,6 +20,7 @@ from emberstate.errors import KeyContextError, StateDeclarationError
 from emberstate.state.durations import Duration, as_duration
 
 _MICROSECOND = timedelta(microseconds=1)
+_LONGEST = 2**63 - 1  # in microseconds: what files hold
 
 
 class TtlTime(enum.Enum):
@@ -62,6 +63,10 @@ class TtlConfig:
         lifetime = as_duration(duration, "a time to live")
         if lifetime <= timedelta(0):
             raise StateDeclarationError(f"a time to live must be positive, found {duration!r}")
+        if lifetime // _MICROSECOND > _LONGEST:
+            raise StateDeclarationError(
+                f"a time to live of {duration!r} is longer than time itself: leave it out for state that never expires"
+            )
         for name, value in (("duration", lifetime), ("update", update), ("visibility", visibility), ("time", time)):
             object.__setattr__(self, name, value)  # the class is frozen
 

@@ -1,0 +1,192 @@
+"""The change feed between two checkpoints: exactly the difference of the two as tables."""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from emberstate.checkpoint.catalogue import checkpoint_numbers
+from emberstate.checkpoint.chain import DEFAULT_POLICY
+from emberstate.checkpoint.change_feed import ChangeFeed
+from emberstate.checkpoint.checkpoint_reader import CheckpointReader
+from emberstate.checkpoint.coordinator import CheckpointCoordinator, Transaction
+from emberstate.checkpoint.opening import OperatorSpec
+from emberstate.checkpoint.slot_checkpoint import SlotCheckpoint
+from emberstate.checkpoint.state_bindings import bindings_of
+from emberstate.checkpoint.storage import Storage
+from emberstate.errors import KeyGroupError, RestoreRefusedError, StateDeclarationError
+from emberstate.heap.heap_keyed_state_backend import HeapKeyedStateBackend
+from emberstate.keygroups import KeyGroupRange, KeySchema
+from emberstate.state.descriptors import ListStateDescriptor, StateDescriptor, ValueStateDescriptor
+from tests.checkpoint import job
+from tests.checkpoint.small_job import SharedMemory
+
+KEYS = KeySchema.from_python(str)
+
+
+def rows(table: pa.Table) -> dict[Any, tuple[Any, Any]]:
+    """A state's table, by what tells its rows apart: value and stamp."""
+    found = {}
+    for row in table.to_pylist():
+        value, stamp = row.pop("value", None), row.pop("stamp", None)
+        found[tuple(sorted(row.items(), key=str))] = (value, stamp)
+    return found
+
+
+def expected(old: pa.Table, new: pa.Table) -> list[Any]:
+    """The difference of two tables."""
+    before, after = rows(old), rows(new)
+    changes = []
+    for ident in before.keys() | after.keys():
+        one, other = before.get(ident), after.get(ident)
+        if one != other:
+            kind = "added" if one is None else "removed" if other is None else "changed"
+            changes.append((ident, kind, one or (None, None), other or (None, None)))
+    return sorted(changes, key=str)
+
+
+def found(feed: ChangeFeed, key_groups: list[int] | None = None) -> list[Any]:
+    """The feed in the same form; its key groups are right."""
+    changes = []
+    for row in feed.to_arrow(key_groups).to_pylist():
+        group, kind = row.pop("key_group"), row.pop("change")
+        old = (row.pop("old", None), row.pop("old_stamp", None))
+        new = (row.pop("new", None), row.pop("new_stamp", None))
+        assert group == KEYS.key_group(row["key"], feed.operator.max_parallelism)
+        changes.append((tuple(sorted(row.items(), key=str)), kind, old, new))
+    return sorted(changes, key=str)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_the_difference_of_two_tables(seed: int) -> None:
+    """Catches: any change that is missing, made up, or put wrongly, for any pair of checkpoints: over rewritten
+    chains, another parallelism, both directions; key groups that are passed over though they changed."""
+    storage = SharedMemory()
+    running = job.Job(storage, seed=seed)
+    running.open()
+    running.run(6)
+    running.close()
+    running = job.Job(storage, seed=seed, parallelism=3)
+    running.open()
+    running.run(9)
+    running.close()
+    numbers = checkpoint_numbers(storage)
+    readers = {number: CheckpointReader.open(storage, number) for number in numbers}
+    states = [*(state.name for state in job.STATES), f"timers/{job.TIMERS}"]
+    last = readers[numbers[-1]]
+    assert {stored.address for stored in last.states(job.PROFILES)} == set(states)
+    kinds = set()
+    for one, other in [*itertools.pairwise(numbers[1:]), (numbers[-1], numbers[2])]:
+        for state in states:
+            there = {stored.address for stored in readers[one].states(job.PROFILES)}
+            old = readers[one].to_arrow(job.PROFILES, state) if state in there else pa.table({})
+            new = readers[other].to_arrow(job.PROFILES, state) if readers[other].states(job.PROFILES) else pa.table({})
+            if state not in there and not readers[other].states(job.PROFILES):
+                continue
+            feed = ChangeFeed(readers[one], readers[other], job.PROFILES, state)
+            changes = found(feed)
+            assert changes == expected(old, new), (one, other, state)
+            kinds |= {change[1] for change in changes}
+            if one > other:
+                parts = [found(feed, [group]) for group in range(job.MAX_PARALLELISM)]
+                assert sorted(itertools.chain(*parts), key=str) == changes
+    assert kinds == {"added", "removed", "changed"}
+
+
+class Job:
+    """One slot, whose states are given; a batch is a dict from key and state to a value."""
+
+    def __init__(self, storage: Storage, states: list[StateDescriptor], **options: Any) -> None:
+        self.states = states
+        spec = OperatorSpec(
+            name="op", key_schema=KEYS, max_parallelism=16, declared=bindings_of(self.backend(None)), **options
+        )
+        self.coordinator = CheckpointCoordinator.open(storage, "job", [spec], policy=DEFAULT_POLICY)
+        self.slot = SlotCheckpoint(self.backend, storage)
+
+    def backend(self, groups: KeyGroupRange | None) -> HeapKeyedStateBackend:
+        backend = HeapKeyedStateBackend(KEYS, max_parallelism=16, key_group_range=groups)
+        for state in self.states:
+            backend.get_partitioned_state(state)
+        return backend
+
+    def run(self, *updates: tuple[str, StateDescriptor, Any]) -> int:
+        last = self.coordinator.latest.batch
+        batch = 0 if last is None else last.id + 1
+        transaction = self.coordinator.begin(batch, query="q", source=str(batch))
+        assert isinstance(transaction, Transaction)
+        self.slot.start(transaction.tasks[0])
+        for key, state, value in updates:
+            self.slot.backend.set_current_key(key)
+            self.slot.backend.get_partitioned_state(state).update(value)
+        return self.coordinator.commit(transaction, [self.slot.prepare()]).number
+
+
+def feed(storage: Storage, old: int, new: int, state: str) -> list[tuple[Any, ...]]:
+    """(key, change, old, new) of a feed."""
+    table = ChangeFeed(CheckpointReader.open(storage, old), CheckpointReader.open(storage, new), "op", state).to_arrow()
+    return sorted(((row["key"], row["change"], row["old"], row["new"]) for row in table.to_pylist()), key=str)
+
+
+def test_names_are_followed_and_new_and_dropped_states_are_whole() -> None:
+    """Catches: a renamed state shown as all removed, or refused; a state that is new or gone left out."""
+    storage = SharedMemory()
+    one, two = ValueStateDescriptor("one", int), ValueStateDescriptor("two", int)
+    first = Job(storage, [one, two])
+    start = first.run(("ann", one, 1), ("bob", one, 2), ("ann", two, 5))
+    uno, three = ValueStateDescriptor("uno", int), ValueStateDescriptor("three", int)
+    second = Job(storage, [uno, three], rename_states={"one": "uno"}, drop_states=["two"])
+    end = second.run(("bob", uno, 3), ("eve", three, 7))
+    assert feed(storage, start, end, "uno") == [("bob", "changed", 2, 3)]
+    assert feed(storage, start, end, "two") == [("ann", "removed", 5, None)]
+    assert feed(storage, start, end, "three") == [("eve", "added", None, 7)]
+    with pytest.raises(StateDeclarationError, match=r"no state 'one' in either.*\['three', 'two', 'uno'\]"):
+        feed(storage, start, end, "one")
+    old, new = (CheckpointReader.open(storage, number) for number in (start, end))
+    with pytest.raises(StateDeclarationError, match=r"neither checkpoint has an operator 'other'.*\['op'\]"):
+        ChangeFeed(old, new, "other", "one")
+    with pytest.raises(KeyGroupError, match="asked for is 16"):
+        ChangeFeed(old, new, "op", "uno").to_arrow([16])
+
+
+def test_another_state_under_the_same_name_is_refused() -> None:
+    """Catches: elements of a list compared with values."""
+    storage = SharedMemory()
+    value, other, items = ValueStateDescriptor("x", int), ValueStateDescriptor("y", int), ListStateDescriptor("x", int)
+    start = Job(storage, [value]).run(("ann", value, 1))
+    Job(storage, [other], drop_states=["x"]).run(("ann", other, 1))
+    end = Job(storage, [other, items]).run(("ann", items, [1]))
+    with pytest.raises(RestoreRefusedError, match=r"'x' is a value state .* and a list state"):
+        feed(storage, start, end, "x")
+
+
+def test_types_that_depend_on_values() -> None:
+    """Catches: columns of datetimes typed by the first batch, so that parts do not fit together."""
+    storage = SharedMemory()
+    seen = ValueStateDescriptor("seen", datetime.datetime)
+    running = Job(storage, [seen])
+    naive = datetime.datetime(2024, 5, 1, 12)
+    start = running.run(("ann", seen, naive))
+    end = running.run(("bob", seen, naive.replace(tzinfo=datetime.UTC)), ("ann", seen, naive.replace(hour=13)))
+    assert feed(storage, start, end, "seen") == [
+        ("ann", "changed", "2024-05-01T12:00:00", "2024-05-01T13:00:00"),
+        ("bob", "added", None, "2024-05-01T12:00:00+00:00"),
+    ]
+
+
+def test_only_what_changed_is_read() -> None:
+    """Catches: key groups read in which nothing changed."""
+    storage = SharedMemory()
+    total = ValueStateDescriptor("total", int)
+    running = Job(storage, [total])
+    start = running.run(*[(f"key-{number}", total, number) for number in range(100)])
+    end = running.run(("key-7", total, 0))
+    old, new = (CheckpointReader.open(storage, number) for number in (start, end))
+    ranges = list(ChangeFeed(old, new, "op", "total")._ranges(None))
+    group = KEYS.key_group("key-7", 16)
+    assert ranges == [KeyGroupRange(group, group)]
+    assert list(ChangeFeed(old, old, "op", "total")._ranges(None)) == []

@@ -1,0 +1,277 @@
+"""Savepoints rewritten offline: the same state, in other key groups, under other names."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from emberstate.checkpoint import savepoint_rewrite
+from emberstate.checkpoint.catalogue import read_savepoint, savepoint_names, verify
+from emberstate.checkpoint.checkpoint_reader import CheckpointReader
+from emberstate.checkpoint.coordinator import CheckpointCoordinator, Transaction
+from emberstate.checkpoint.local_storage import LocalStorage
+from emberstate.checkpoint.manifest import Manifest
+from emberstate.checkpoint.opening import OperatorSpec
+from emberstate.checkpoint.savepoint import write_savepoint
+from emberstate.checkpoint.savepoint_rewrite import OperatorRewrite, rewrite_savepoint
+from emberstate.checkpoint.slot_checkpoint import SlotCheckpoint
+from emberstate.checkpoint.state_bindings import bindings_of
+from emberstate.checkpoint.storage import Storage
+from emberstate.errors import RestoreRefusedError, StorageExistsError
+from emberstate.heap.heap_keyed_state_backend import HeapKeyedStateBackend
+from emberstate.keygroups import KeyGroupRange, KeySchema
+from emberstate.state.descriptors import (
+    ListStateDescriptor,
+    MapStateDescriptor,
+    StateDescriptor,
+    ValueStateDescriptor,
+)
+from tests.checkpoint import job
+from tests.checkpoint.small_job import SharedMemory
+
+KEYS = KeySchema.from_python(str)
+
+
+@pytest.fixture(scope="module")
+def saved() -> SharedMemory:
+    """A job with every kind of state, after some batches, and a savepoint of it."""
+    storage = SharedMemory()
+    running = job.Job(storage, seed=7)
+    running.open()
+    running.run(9)
+    running.coordinator.savepoint("original")
+    running.close()
+    return storage
+
+
+def content(storage: Storage, name: str, operator: str) -> dict[str, list[Any]]:
+    """The rows of all states of an operator."""
+    with CheckpointReader.open(storage, savepoint=name) as reader:
+        return {
+            stored.address: sorted(reader.to_arrow(operator, stored.address).to_pylist(), key=str)
+            for stored in reader.states(operator)
+        }
+
+
+@pytest.mark.parametrize("max_parallelism", [None, 1, 5, 6, 48, 1000])
+@pytest.mark.parametrize("file_bytes", [savepoint_rewrite.FILE_BYTES, 1])
+def test_all_state_is_there(
+    saved: SharedMemory, max_parallelism: int | None, file_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Catches: rows lost, doubled or put into a wrong key group; files cut in the wrong place."""
+    monkeypatch.setattr(savepoint_rewrite, "FILE_BYTES", file_bytes)
+    target = SharedMemory()
+    steps: list[int] = []
+    result = rewrite_savepoint(
+        saved,
+        read_savepoint(saved, "original"),
+        target,
+        "new",
+        {job.PROFILES: OperatorRewrite(max_parallelism=max_parallelism)},
+        progress=steps.append,
+    )
+    assert result == read_savepoint(target, "new")
+    assert verify(target, result).problems == ()
+    profiles, audit = result.operators
+    assert profiles.max_parallelism == (max_parallelism or job.MAX_PARALLELISM)
+    assert audit.max_parallelism == job.MAX_PARALLELISM
+    for operator in (job.PROFILES, job.AUDIT):
+        assert content(target, "new", operator) == content(saved, "original", operator)
+    assert {file.kind for operator in result.operators for slot in operator.slots for file in slot.files} == {"base"}
+    assert sum(steps) == 7 * 6 + 6 + 7 * profiles.max_parallelism + 6
+    assert target.list("savepoints/new")[1:] and all(path.startswith("savepoints/new/") for path in target.list())
+
+
+def test_a_job_goes_on_from_it(saved: SharedMemory) -> None:
+    """Catches: a result that reads well and cannot be restored, or not at another parallelism."""
+    storage = SharedMemory()
+    rewrites = {job.PROFILES: OperatorRewrite(max_parallelism=job.MAX_PARALLELISM)}
+    rewrite_savepoint(saved, read_savepoint(saved, "original"), saved, "compact", rewrites)
+    running = job.Job(storage, seed=7, parallelism=3)
+    running.open(savepoint=(saved, "compact"))
+    found: job.Content = {}
+    for operator in running.coordinator.latest.operators:
+        for slot in range(operator.parallelism):
+            backend = job.restored_backend(storage, operator, slot)
+            found |= job.content_of(backend, operator.name, job.time_of(8))
+    assert found == job.Oracle(7).content(8)
+    running.run_batch(0)
+    running.close()
+
+
+def test_names_and_drops(saved: SharedMemory) -> None:
+    """Catches: a dropped state whose rows stay in the files; a rename of the wrong thing."""
+    before = content(saved, "original", job.PROFILES)
+    change = OperatorRewrite(
+        name="people",
+        drop_states=frozenset({"log", "recent"}),
+        rename_states={"count": "visits", "timers/event": "timers/later"},
+    )
+    target = SharedMemory()
+    result = rewrite_savepoint(saved, read_savepoint(saved, "original"), target, "new", {job.PROFILES: change})
+    after = content(target, "new", "people")
+    names = {"count": "visits", "timers/event": "timers/later"}
+    assert after == {names.get(name, name): rows for name, rows in before.items() if name not in ("log", "recent")}
+    with CheckpointReader(target, result) as reader:
+        for part in reader.parts("people", KeyGroupRange(0, 5)):
+            stored = [state.address for state in part.reader.meta.states]
+            assert stored == ["best", "last", "seen", "visits", "timers/later"]
+
+
+@pytest.mark.parametrize(
+    ("rewrites", "message"),
+    [
+        ({"nobody": OperatorRewrite()}, "no operator 'nobody'"),
+        ({job.PROFILES: OperatorRewrite(name=job.AUDIT)}, "two operators would have the same name"),
+        ({job.PROFILES: OperatorRewrite(drop_states=frozenset({"x"}))}, "no state 'x' to rewrite; it has"),
+        ({job.PROFILES: OperatorRewrite(rename_states={"count": "log"})}, "two states .* the same name"),
+        ({job.PROFILES: OperatorRewrite(rename_states={"count": "timers/x"})}, "one is a timer queue"),
+        (
+            {job.PROFILES: OperatorRewrite(drop_states=frozenset({"log"}), rename_states={"log": "x"})},
+            "decide for one",
+        ),
+    ],
+)
+def test_what_makes_no_sense_is_refused(
+    saved: SharedMemory, rewrites: dict[str, OperatorRewrite], message: str
+) -> None:
+    """Catches: mistakes that become a savepoint, or leave files behind."""
+    target = SharedMemory()
+    with pytest.raises(RestoreRefusedError, match=message):
+        rewrite_savepoint(saved, read_savepoint(saved, "original"), target, "new", rewrites)
+    assert target.list() == []
+
+
+def test_a_name_that_is_taken(saved: SharedMemory) -> None:
+    """Catches: a savepoint that is overwritten by its own rewrite."""
+    before = {path: saved.read(path) for path in saved.list("savepoints")}
+    with pytest.raises(StorageExistsError):
+        rewrite_savepoint(saved, read_savepoint(saved, "original"), saved, "original", {})
+    assert {path: saved.read(path) for path in saved.list("savepoints")} == before
+
+
+# -- chains with several types --------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass
+class Old:
+    name: str
+    amount: int
+
+
+@dataclasses.dataclass
+class New:
+    title: str
+    amount: int
+    note: str = "none"
+
+
+class Job:
+    """One slot; every start may declare other states."""
+
+    def __init__(self, storage: Storage, states: list[StateDescriptor], groups: int = 16, **options: Any) -> None:
+        self.states, self.groups = states, groups
+        start = options.pop("savepoint", None)
+        spec = OperatorSpec(
+            name="op",
+            key_schema=KEYS,
+            max_parallelism=groups,
+            declared=bindings_of(self.backend(None)),
+            **options,
+        )
+        self.coordinator = CheckpointCoordinator.open(storage, "job", [spec], savepoint=start)
+        self.slot = SlotCheckpoint(self.backend, storage)
+
+    def backend(self, groups: KeyGroupRange | None) -> HeapKeyedStateBackend:
+        backend = HeapKeyedStateBackend(KEYS, max_parallelism=self.groups, key_group_range=groups)
+        for state in self.states:
+            backend.get_partitioned_state(state)
+        return backend
+
+    def run(self, work: Any) -> Manifest:
+        last = self.coordinator.latest.batch
+        batch = 0 if last is None else last.id + 1
+        transaction = self.coordinator.begin(batch, query="q", source=str(batch))
+        assert isinstance(transaction, Transaction)
+        self.slot.start(transaction.tasks[0])
+        work(self.slot.backend)
+        return self.coordinator.commit(transaction, [self.slot.prepare()])
+
+
+@pytest.mark.parametrize("groups", [16, 40])
+def test_values_of_older_types_stay_what_they_are(tmp_path: Path, groups: int) -> None:
+    """Catches: old bytes filed under a new type; the order of a list's elements lost; a rename of fields forgotten."""
+    storage = LocalStorage(tmp_path)
+    olds: list[StateDescriptor] = [
+        ValueStateDescriptor("value", Old), ListStateDescriptor("list", Old), MapStateDescriptor("map", str, Old)
+    ]  # fmt: skip
+    keys = [f"key-{number}" for number in range(30)]
+
+    def fill(backend: HeapKeyedStateBackend) -> None:
+        value, items, pairs = (backend.get_partitioned_state(state) for state in olds)
+        for key in keys:
+            backend.set_current_key(key)
+            value.update(Old(key, 1))
+            items.update([Old(key, 1), Old(key, 2)])
+            pairs.put("a", Old(key, 1))
+            pairs.put("b", Old(key, 2))
+
+    Job(storage, olds).run(fill)
+    news: list[StateDescriptor] = [
+        ValueStateDescriptor("value", New), ListStateDescriptor("list", New), MapStateDescriptor("map", str, New)
+    ]  # fmt: skip
+    renames = {state: {"name": "title"} for state in ("value", "list", "map")}
+    second = Job(storage, news, rename_fields=renames)
+
+    def change(backend: HeapKeyedStateBackend) -> None:
+        value, items, pairs = (backend.get_partitioned_state(state) for state in news)
+        for key in keys[:10]:
+            backend.set_current_key(key)
+            value.update(New(key, 7, "new"))
+            items.add(New(key, 3, "new"))
+            pairs.put("b", New(key, 7, "new"))
+
+    second.run(change)
+    second.coordinator.savepoint("original")
+    rewrites = {"op": OperatorRewrite(max_parallelism=groups, rename_states={"list": "items"})}
+    result = rewrite_savepoint(storage, read_savepoint(storage, "original"), storage, "new", rewrites)
+    kinds = [file.kind for slot in result.operators[0].slots for file in slot.files]
+    assert kinds == ["base", "delta"]
+    news[1] = ListStateDescriptor("items", New)
+    third = Job(SharedMemory(), news, groups, savepoint=(storage, "new"))
+
+    def look(backend: HeapKeyedStateBackend) -> None:
+        value, items, pairs = (backend.get_partitioned_state(state) for state in news)
+        for key in keys:
+            backend.set_current_key(key)
+            changed = key in keys[:10]
+            assert value.value() == (New(key, 7, "new") if changed else New(key, 1))
+            assert items.get() == [New(key, 1), New(key, 2), *([New(key, 3, "new")] if changed else [])]
+            assert dict(pairs) == {"a": New(key, 1), "b": New(key, 7, "new") if changed else New(key, 2)}
+
+    third.run(look)
+
+
+def test_a_failure_leaves_nothing(saved: SharedMemory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches: a savepoint whose content nobody compared; files of a failed attempt left behind."""
+    target = SharedMemory()
+    original = savepoint_rewrite._OperatorWriter.store
+
+    def lose(self: Any, layer: int, groups: Any, parts: Any, seal: str) -> Any:
+        return _shorter(original(self, layer, groups, parts, seal))
+
+    monkeypatch.setattr(savepoint_rewrite._OperatorWriter, "store", lose)
+    with pytest.raises(Exception, match="not what was written"):
+        rewrite_savepoint(saved, read_savepoint(saved, "original"), target, "new", {})
+    assert target.list() == [] and savepoint_names(target) == []
+    write_savepoint(saved, read_savepoint(saved, "original"), target, "new")
+
+
+def _shorter(file: Any) -> Any:
+    """A reference that leaves out the last key group of a file."""
+    first, last = file.groups
+    return msgspec.structs.replace(file, groups=(first, max(first, last - 1)))
