@@ -1,0 +1,89 @@
+"""Where a slot is found: an abstract Unix socket, whose name follows from what the slot is.
+
+An abstract name (Linux) is no file: it is gone with the last process that holds the socket, whatever that dies of.
+It has no permissions either, so both sides ask the kernel whose process the other one is.
+
+A slot belongs to an executor. A Python worker knows its executor as its grandparent: workers are forked by
+pyspark's daemon, which the executor's JVM has started.
+
+Thread safety: pure functions.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import socket
+import struct
+from pathlib import Path
+from typing import Final, Self
+
+from emberstate.spark.process_watch import ProcessId, parent_of
+
+_CREDENTIALS: Final = struct.Struct("3i")  # pid, uid, gid
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SlotPlace:
+    """A slot of a job in an application, and what opens it.
+
+    The token is a secret of the application: the same for all starts of the job there. `idle_seconds` is how long
+    the slot's process lives without requests until it has been told its program. If the function does not return
+    within `stuck_seconds` after a later attempt has come, the process ends, so that the attempt gets another.
+    """
+
+    application: str
+    job: str
+    operator: str
+    slot: int
+    token: str = dataclasses.field(repr=False)
+    idle_seconds: float
+    stuck_seconds: float = 120.0
+
+    def __str__(self) -> str:
+        return f"slot {self.slot} of operator {self.operator!r} of job {self.job!r}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Executor:
+    """The processes that a slot belongs to: the executor, and the daemon that its workers come from."""
+
+    process: ProcessId
+    daemon: ProcessId
+
+    @classmethod
+    def of_this_worker(cls) -> Self:
+        """The executor of the calling process; a process without a grandparent stands for itself."""
+        daemon = ProcessId.of(os.getppid()) or _this_process()
+        grandparent = ProcessId.of(parent_of(daemon.pid)) or daemon
+        return cls(grandparent, daemon)
+
+
+def _this_process() -> ProcessId:
+    found = ProcessId.of(os.getpid())
+    assert found is not None
+    return found
+
+
+def address_of(place: SlotPlace, executor: Executor) -> bytes:
+    """The name of the slot's socket."""
+    parts = [
+        os.getuid(),
+        place.application,
+        Path("/proc/self/ns/pid").stat().st_ino,  # pids are a container's, abstract names may be the machine's
+        executor.process.pid,
+        executor.process.started,
+        place.job,
+        place.operator,
+        place.slot,
+    ]
+    return b"\0emberstate-" + hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:40].encode()
+
+
+def peer_uid(connection: socket.socket) -> int:
+    """Whose process is at the other end."""
+    raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    uid: int = _CREDENTIALS.unpack(raw)[1]
+    return uid

@@ -1,0 +1,233 @@
+"""`run_in_slot`: what a Spark task does. It finds the slot's process or starts it, and has it run the rows.
+
+    connect (or spawn) → hello → WELCOME → request → (program) → GO → rows → END → answer
+
+Until GO nothing of the input has been taken: if the slot ends before, another one is started. Afterwards the task
+fails, and Spark runs it again. While rows are sent the client listens: a slot that fails says so at once.
+
+Thread safety: one thread at a time, that of the Spark task.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import pyarrow as pa
+
+from emberstate.errors import SlotDiedError, SlotRefusedError
+from emberstate.spark.slot_address import Executor, SlotPlace, address_of, peer_uid
+from emberstate.spark.slot_failure import raised
+from emberstate.spark.slot_frames import (
+    ConnectionEndedError,
+    Kind,
+    RowSender,
+    has_input,
+    receive_frame,
+    send_frame,
+)
+from emberstate.spark.slot_request import Hello, SentProgram, SlotAnswer, SlotEnd, SlotFailure, SlotRequest, Welcome
+from emberstate.spark.slot_spawn import SpawnedSlot, spawn
+
+__all__ = ["SlotPlace", "run_in_slot"]
+
+#: How long a slot may take to say WELCOME: it is a process that starts and imports the library, or one that runs.
+WELCOME_SECONDS: Final = 120.0
+#: So many slots may end before they say GO.
+_TRIES: Final = 4
+#: A process that has ended is one soon after its socket.
+_FATE_SECONDS: Final = 2.0
+
+#: How long to wait for one who is about to start the slot, or to end, in seconds.
+_TURN_SECONDS: Final = 0.005
+
+#: The slots that this process has started and that have not ended, by pid: to know how they end.
+_spawned: dict[int, SpawnedSlot] = {}
+
+
+def run_in_slot(
+    place: SlotPlace,
+    request: SlotRequest,
+    program: Callable[[], bytes],
+    batches: Iterator[pa.RecordBatch],
+    schema: pa.Schema,
+    *,
+    executor: Executor | None = None,
+) -> SlotAnswer:
+    """Have the slot at `place` of this executor run a request on the rows of `batches`.
+
+    `program` gives the pickled `SlotProgram` if the slot asks for it; `schema` is that of the rows if no batch comes
+    to tell it; `executor` is whom the slot belongs to
+    (default: the executor of the calling worker).
+
+    Raises:
+        SlotDiedError: the slot ended meanwhile; nothing is lost, run the task again.
+        SlotRefusedError: a later attempt has taken over.
+        FencedError: the job was started again, and the slot serves that start.
+        EmberstateError: what the slot itself raised; of other classes, a UserFunctionError with the traceback.
+    """
+    client = _SlotClient(place, Executor.of_this_worker() if executor is None else executor)
+    return client.run(request, program, batches, schema)
+
+
+class _SlotClient:
+    def __init__(self, place: SlotPlace, executor: Executor) -> None:
+        self._place = place
+        self._executor = executor
+        self._address = address_of(place, executor)
+        self._pid = 0  # of the slot's process, once it has said it
+        self._fate = ""  # of the last one that is gone
+
+    def run(
+        self,
+        request: SlotRequest,
+        program: Callable[[], bytes],
+        batches: Iterator[pa.RecordBatch],
+        schema: pa.Schema,
+    ) -> SlotAnswer:
+        _forget_ended()
+        with self._reach(request, program) as connection:
+            with contextlib.suppress(ConnectionEndedError):
+                self._stream(connection, batches, schema)
+            try:
+                kind, payload = receive_frame(connection)  # or the last words of one that takes no more rows
+            except ConnectionEndedError as error:
+                raise SlotDiedError(
+                    f"{self._place}, batch {request.batch}: its process ended while it ran the task ({error}): "
+                    f"{self._found_fate()}. Nothing is lost: run the task again, and the state is restored."
+                ) from None
+            if kind is Kind.FAILURE:
+                raise raised(SlotFailure.from_bytes(payload))
+            return SlotAnswer.from_bytes(payload)
+
+    def _stream(self, connection: socket.socket, batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> None:
+        """Send the rows, unless the slot has something to say."""
+        first = next(batches, None)
+        sender = RowSender(connection, schema if first is None else first.schema)
+        if first is not None:
+            for batch in itertools.chain((first,), batches):
+                if has_input(connection):
+                    return
+                sender.send(batch)
+        sender.end()
+        send_frame(connection, Kind.END, SlotEnd(sender.batches, sender.rows).to_bytes())
+
+    # -- until GO -------------------------------------------------------------------------------------------
+
+    def _reach(self, request: SlotRequest, program: Callable[[], bytes]) -> socket.socket:
+        """A connection to a slot that is where the request starts."""
+        for _ in range(_TRIES):
+            connection = self._connected(request)
+            try:
+                if self._open(connection, request, program):
+                    return connection
+            except ConnectionEndedError:
+                self._fate = self._found_fate()
+            except BaseException:
+                connection.close()
+                raise
+            connection.close()
+        raise SlotDiedError(
+            f"{self._place}, batch {request.batch}: its process ended {_TRIES} times before it was ready. The last "
+            f"one: {self._fate}. Nothing is lost."
+        )
+
+    def _open(self, connection: socket.socket, request: SlotRequest, program: Callable[[], bytes]) -> bool:
+        """Say what is to be done, until the slot says GO; False if it has to be another slot."""
+        kind, payload = self._greeted(connection, request)
+        if kind is Kind.SUPERSEDED:
+            return False
+        if kind is Kind.WELCOME:
+            self._pid = Welcome.from_bytes(payload).pid
+            if self._pid in _spawned:
+                _spawned[self._pid].close()  # it prints to the log from here on
+            send_frame(connection, Kind.REQUEST, request.to_bytes())
+            kind, payload = receive_frame(connection)
+        if kind is Kind.NEED_PROGRAM:
+            sent = SentProgram(tuple(sys.path), program())
+            send_frame(connection, Kind.PROGRAM, sent.to_bytes())
+            kind, payload = receive_frame(connection)
+        if kind is Kind.FAILURE:
+            raise raised(SlotFailure.from_bytes(payload))
+        if kind is not Kind.GO:
+            raise ConnectionEndedError(f"it said {kind.name} where GO was expected")
+        return True
+
+    def _greeted(self, connection: socket.socket, request: SlotRequest) -> tuple[Kind, bytes]:
+        """Say hello, and hear what the slot says to that; not for ever."""
+        try:
+            connection.sendall(Hello.of(self._place.token, request).to_bytes())
+            return receive_frame(connection)
+        except TimeoutError:
+            raise self._silent() from None
+        except (BrokenPipeError, ConnectionResetError) as error:
+            raise ConnectionEndedError(str(error)) from None
+        finally:
+            connection.settimeout(None)  # what comes now takes as long as it takes
+
+    def _connected(self, request: SlotRequest) -> socket.socket:
+        """A connection to the slot, which is started if it is not there."""
+        deadline = time.monotonic() + WELCOME_SECONDS
+        while time.monotonic() < deadline:
+            connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            connection.settimeout(WELCOME_SECONDS)
+            try:
+                connection.connect(self._address)
+                self._check_peer(connection)
+                return connection
+            except (ConnectionRefusedError, ConnectionResetError):
+                connection.close()
+            except BlockingIOError:  # more wait for it than it can count
+                connection.close()
+                time.sleep(_TURN_SECONDS)
+                continue
+            except BaseException:
+                connection.close()
+                raise
+            spawned = spawn(self._place, self._address, self._executor, request.incarnation)
+            if spawned is None:
+                time.sleep(_TURN_SECONDS)
+            else:
+                self._pid = spawned.pid
+                _spawned[spawned.pid] = spawned
+        raise self._silent()
+
+    def _check_peer(self, connection: socket.socket) -> None:
+        if (uid := peer_uid(connection)) != os.getuid():
+            raise SlotRefusedError(
+                f"{self._place}: the name of its socket is held by a process of user {uid}, this is {os.getuid()}"
+            )
+
+    # -- how it ended ---------------------------------------------------------------------------------------
+
+    def _found_fate(self) -> str:
+        """How the slot's process ended, if that can be known."""
+        spawned = _spawned.get(self._pid)
+        if spawned is None:
+            who = f"process {self._pid}" if self._pid else "a process"
+            return f"{who} that another worker has started; see the executor's stderr log"
+        return spawned.fate(_FATE_SECONDS)
+
+    def _silent(self) -> SlotDiedError:
+        """What to raise for a slot that does not answer; if it was started here, it is ended."""
+        spawned = _spawned.get(self._pid)
+        if spawned is not None:
+            spawned.kill()
+        return SlotDiedError(
+            f"{self._place}: its process did not answer within {WELCOME_SECONDS:g} s: {self._found_fate()}. Nothing is "
+            f"lost."
+        )
+
+
+def _forget_ended() -> None:
+    """Let those that have ended be zombies no longer."""
+    for pid, spawned in list(_spawned.items()):
+        if spawned.ended:
+            spawned.close()
+            del _spawned[pid]

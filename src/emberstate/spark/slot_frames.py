@@ -1,0 +1,216 @@
+"""Frames and rows on a socket: a frame is a kind, a length and a payload; rows are an Arrow IPC stream between two.
+
+Rows are not copied on their way: large buffers go to the socket as they are, small ones together, and what comes
+in goes to memory that Arrow then reads in place.
+
+Thread safety: one thread per direction.
+"""
+
+from __future__ import annotations
+
+import enum
+import select
+import socket
+import struct
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import pyarrow as pa
+
+_HEADER: Final = struct.Struct("<BQ")
+#: Writes below this size are put together.
+_SMALL: Final = 16 * 1024
+_TOGETHER: Final = 64 * 1024
+#: How much is taken in one go of what nobody wants any more.
+_DRAINED: Final = 256 * 1024
+
+
+class Kind(enum.IntEnum):
+    """What a frame is."""
+
+    # from the task
+    REQUEST = 1
+    PROGRAM = 2
+    END = 3
+    # from the slot
+    WELCOME = 16
+    SUPERSEDED = 17
+    NEED_PROGRAM = 18
+    GO = 19
+    ANSWER = 20
+    FAILURE = 21
+
+
+_KINDS: Final = frozenset(Kind)
+
+
+class ConnectionEndedError(Exception):
+    """The peer is gone, or has had enough. Never leaves this package."""
+
+
+def frame(kind: Kind, payload: bytes = b"") -> bytes:
+    """A frame as it is sent."""
+    return _HEADER.pack(kind, len(payload)) + payload
+
+
+def send_frame(connection: socket.socket, kind: Kind, payload: bytes = b"") -> None:
+    """Send a frame, however long it takes."""
+    try:
+        connection.sendall(frame(kind, payload))
+    except (BrokenPipeError, ConnectionResetError) as error:
+        raise ConnectionEndedError(str(error)) from None
+
+
+def receive_frame(connection: socket.socket) -> tuple[Kind, bytes]:
+    """The next frame, however long it takes."""
+    kind, length = _HEADER.unpack(receive_exactly(connection, _HEADER.size))
+    if kind not in _KINDS:
+        raise ConnectionEndedError(f"the peer sent a frame of kind {kind}, which makes no sense")
+    return Kind(kind), bytes(receive_exactly(connection, length)) if length else b""
+
+
+def receive_exactly(connection: socket.socket, size: int) -> memoryview:
+    """So many bytes, in memory of their own."""
+    memory = memoryview(pa.allocate_buffer(size))
+    position = 0
+    while position < size:
+        try:
+            count = connection.recv_into(memory[position:])
+        except ConnectionResetError as error:
+            raise ConnectionEndedError(str(error)) from None
+        if not count:
+            raise ConnectionEndedError(f"the stream ends {size - position} bytes early")
+        position += count
+    return memory
+
+
+def has_input(connection: socket.socket) -> bool:
+    """Whether something can be read at once, be it the end."""
+    poll = select.poll()
+    poll.register(connection, select.POLLIN)
+    return bool(poll.poll(0))
+
+
+def send_while_draining(connection: socket.socket, data: bytes, gave_up: Callable[[], bool]) -> None:
+    """Send what the peer does not expect, and take what it goes on sending, until it hangs up.
+
+    A peer that is blocked in its own sending would otherwise never read this; and closing a socket with unread
+    input would throw away what it has not read.
+    """
+    memory, position = memoryview(data), 0
+    poll = select.poll()
+    poll.register(connection, select.POLLIN | select.POLLOUT)
+    try:
+        while not gave_up():
+            for _, events in poll.poll(1000):
+                if events & ~select.POLLOUT and not _take(connection):
+                    return
+                if events & select.POLLOUT and position < len(memory):
+                    position += connection.send(memory[position:], socket.MSG_DONTWAIT)
+                    if position == len(memory):
+                        poll.modify(connection, select.POLLIN)
+    except (BrokenPipeError, ConnectionResetError):
+        return
+
+
+def _take(connection: socket.socket) -> bool:
+    """Throw away some input; False at its end."""
+    try:
+        return bool(connection.recv(_DRAINED, socket.MSG_DONTWAIT))
+    except BlockingIOError:
+        return True
+
+
+# -- rows -------------------------------------------------------------------------------------------------------
+
+
+class _Sink:
+    """A file that Arrow writes to."""
+
+    closed = False
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._small: list[bytes] = []
+        self._size = 0
+
+    def write(self, data: Any) -> int:
+        """Called by Arrow, with its buffers themselves if they are large."""
+        size = len(data)
+        if size < _SMALL:
+            self._small.append(bytes(data))
+            self._size += size
+            if self._size >= _TOGETHER:
+                self.flush()
+        else:
+            self.flush()
+            self._send(data)
+        return size
+
+    def flush(self) -> None:
+        """Send what was held back."""
+        if self._small:
+            data = b"".join(self._small)
+            self._small, self._size = [], 0
+            self._send(data)
+
+    def _send(self, data: Any) -> None:
+        try:
+            self._connection.sendall(data)
+        except (BrokenPipeError, ConnectionResetError) as error:
+            raise ConnectionEndedError(str(error)) from None
+
+    def close(self) -> None:
+        """Called by Arrow; the connection stays."""
+
+
+class _Source:
+    """A file that Arrow reads from; what it asks for is all that is taken."""
+
+    closed = False
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+
+    def read(self, size: int) -> Any:
+        """Called by Arrow."""
+        return receive_exactly(self._connection, size)
+
+    def readable(self) -> bool:
+        """Yes."""
+        return True
+
+    def close(self) -> None:
+        """Called by Arrow; the connection stays."""
+
+
+class RowSender:
+    """Sends record batches; `end` says that there are no more."""
+
+    def __init__(self, connection: socket.socket, schema: pa.Schema) -> None:
+        self._sink = _Sink(connection)
+        self._writer = pa.ipc.new_stream(pa.PythonFile(self._sink, "w"), schema)
+        self.batches = self.rows = 0
+
+    def send(self, batch: pa.RecordBatch) -> None:
+        """Send a batch, when there is room for it."""
+        self._writer.write_batch(batch)
+        self._sink.flush()
+        self.batches += 1
+        self.rows += batch.num_rows
+
+    def end(self) -> None:
+        """Send the end of the stream."""
+        self._writer.close()
+        self._sink.flush()
+
+
+def receive_rows(connection: socket.socket) -> Iterator[pa.RecordBatch]:
+    """The record batches that come, each read when it is asked for."""
+    reader = pa.ipc.open_stream(pa.PythonFile(_Source(connection), "r"))
+    while True:
+        try:
+            batch = reader.read_next_batch()
+        except StopIteration:
+            return
+        yield batch

@@ -1,0 +1,212 @@
+"""`SlotRunner`: serves requests, one after the other, on the slot's `OperatorSlot`.
+
+    request → (program) → start → GO → rows, batch by batch → END → prepare → answer
+
+Whatever goes wrong before the answer, the transaction is rolled back and the peer is told, if it still listens. A
+stream without its END is one whose peer died.
+
+Thread safety: the owner's thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import sys
+import time
+
+import msgspec
+import pyarrow as pa
+
+from emberstate.checkpoint.acknowledgement import SlotTask
+from emberstate.errors import CorruptionError, InvariantError, ProgramError
+from emberstate.runtime.operator_slot import OperatorSlot
+from emberstate.spark.slot_collector import SlotCollector
+from emberstate.spark.slot_connection import PreEmptedError, SlotConnection
+from emberstate.spark.slot_failure import failure_of, users_traceback
+from emberstate.spark.slot_frames import ConnectionEndedError, Kind
+from emberstate.spark.slot_null_keys import without_null_keys
+from emberstate.spark.slot_program import SlotProgram, program_digest
+from emberstate.spark.slot_request import SentProgram, SlotAnswer, SlotEnd, SlotRequest
+from emberstate.spark.slot_statistics import slot_statistics
+
+_log = logging.getLogger("emberstate.spark")
+
+
+class SlotRunner:
+    """A program and its state."""
+
+    def __init__(self, place: str) -> None:
+        """`place` is how the slot is called in messages."""
+        self._place = place
+        self._digest = ""
+        self._program: SlotProgram | None = None
+        self._slot: OperatorSlot | None = None
+        self._collector = SlotCollector()
+
+    @property
+    def idle_seconds(self) -> float | None:
+        """What the program says; None before there is one."""
+        return None if self._program is None else self._program.idle_seconds
+
+    def serve(self, connection: SlotConnection) -> None:
+        """Serve one request; never raises."""
+        batch = connection.hello.batch
+        where = f"{self._place}, batch {batch}"
+        try:
+            self._serve(connection)
+        except PreEmptedError as error:
+            self._undo(f"batch {batch}: {error}")
+            connection.fail(failure_of(error.reason, where))
+        except ConnectionEndedError as error:
+            self._undo(f"batch {batch}: the task is gone ({error})")
+        except BaseException as error:
+            # SystemExit of a user's sys.exit() too: a slot ends when it is told to.
+            self._undo(f"batch {batch}: {type(error).__name__}: {error!s:.200}")
+            connection.fail(failure_of(error, where))
+        finally:
+            connection.close()
+            self._collector.after_transaction()
+
+    def when_idle(self) -> None:
+        """Make use of a pause."""
+        self._collector.when_idle()
+
+    def close(self) -> None:
+        """Drop all state, and the local files with it."""
+        self._drop()
+
+    # -- a request ------------------------------------------------------------------------------------------
+
+    def _serve(self, connection: SlotConnection) -> None:
+        begun = time.perf_counter_ns()
+        request = SlotRequest.from_bytes(connection.receive(Kind.REQUEST))
+        if request.order != connection.hello.order:
+            raise ConnectionEndedError("the request is not the one that was announced")
+        self._reach(request, connection)
+        connection.check()
+        slot, program = self._slot, self._program
+        assert slot is not None and program is not None
+        side = None if request.broadcast_task is None else SlotTask.from_bytes(request.broadcast_task)
+        how = slot.start(SlotTask.from_bytes(request.task), side)
+        if how == "restored":
+            self._collector.after_restore()
+            _log.info("Restored for batch %d in %d ms.", request.batch, slot.micros["start"] // 1000)
+        elif how == "rolled back":
+            _log.info("Rolled back an attempt that was not committed, for batch %d.", request.batch)
+        connection.send(Kind.GO)
+        counts, micros = self._process(request, connection)
+        _, acknowledgements = slot.prepare(request.broadcast_attempt)
+        keyed = acknowledgements[0]
+        acknowledgements[0] = msgspec.structs.replace(keyed, counts={**keyed.counts, **counts})
+        answer = SlotAnswer(
+            acknowledgements=tuple(one.to_bytes() for one in acknowledgements),
+            start=how,
+            micros={
+                **slot.micros,
+                **micros,
+                "gc": self._collector.take_micros(),
+                "total": _micros(begun),
+            },
+            statistics=slot_statistics(slot),
+        )
+        connection.send(Kind.ANSWER, answer.to_bytes())
+
+    def _process(self, request: SlotRequest, connection: SlotConnection) -> tuple[dict[str, int], dict[str, int]]:
+        """Run the rows to their end; what was counted, and the times."""
+        assert self._slot is not None and self._program is not None
+        operator, inputs = self._slot.operator, self._program.job.inputs
+        dropping = self._program.drop_null_keys
+        user = transport = dropped = batches = rows = 0
+        mark = time.perf_counter_ns()
+        if request.broadcast_rows:
+            for batch in pa.ipc.open_stream(request.broadcast_rows):
+                operator.process_broadcast_batch(batch)
+                connection.check()
+        now = time.perf_counter_ns()
+        user, mark = now - mark, now
+        for batch in connection.batches():
+            now = time.perf_counter_ns()
+            transport, mark = transport + now - mark, now
+            batches, rows = batches + 1, rows + batch.num_rows
+            if dropping:
+                batch, nulls = without_null_keys(batch, inputs)
+                dropped += nulls
+            operator.process_batch(batch)
+            now = time.perf_counter_ns()
+            user, mark = user + now - mark, now
+        end = SlotEnd.from_bytes(connection.receive(Kind.END))
+        if end != SlotEnd(batches, rows):
+            raise InvariantError(f"{batches} batches with {rows} rows came, sent were {end}")
+        now = time.perf_counter_ns()
+        transport, mark = transport + now - mark, now
+        if request.end_watermark is not None:
+            operator.advance_watermark(request.end_watermark)
+        user += time.perf_counter_ns() - mark
+        connection.check()
+        counts = {"null_keys": dropped} if dropping else {}
+        return counts, {"transport": transport // 1000, "user": user // 1000}
+
+    def _undo(self, why: str) -> None:
+        """Be as before the request; if that cannot be, as a slot that was never used."""
+        _log.warning("Rolled back: %s", why.partition("\n")[0])
+        if self._slot is None:
+            return
+        try:
+            self._slot.roll_back()
+        except Exception:
+            _log.exception("Rolling back failed: the state is dropped, and restored from the checkpoint next time.")
+            self._drop()
+
+    # -- the program ----------------------------------------------------------------------------------------
+
+    def _reach(self, request: SlotRequest, connection: SlotConnection) -> None:
+        """Have the request's program."""
+        if self._digest != request.program:
+            connection.send(Kind.NEED_PROGRAM)
+            sent = SentProgram.from_bytes(connection.receive(Kind.PROGRAM))
+            if program_digest(sent.content) != request.program:
+                raise CorruptionError("the program that came is not the one that was announced")
+            self._drop()
+            self._digest = ""
+            self._program = self._load(sent)
+            self._digest = request.program
+        if self._slot is None:
+            assert self._program is not None
+            job = self._program.job
+            self._slot = OperatorSlot(
+                job.make_operator,
+                self._program.state_backend,
+                job.key_schema,
+                max_parallelism=job.max_parallelism,
+                policy=self._program.policy,
+            )
+
+    def _load(self, sent: SentProgram) -> SlotProgram:
+        known = set(sys.path)
+        sys.path += [entry for entry in sent.path if entry not in known]
+        try:
+            program = pickle.loads(sent.content)
+        except ModuleNotFoundError as error:
+            raise ProgramError(
+                f"the program needs module {error.name!r}, which cannot be imported in the slot's process. Ship it "
+                f"with spark-submit --py-files or sparkContext.addPyFile, or install it on all executors."
+            ) from error
+        except Exception as error:
+            raise ProgramError(
+                f"the program cannot be loaded in the slot's process: {type(error).__name__}: {error}. Do driver and "
+                f"executors have the same versions of all modules? Ship yours with spark-submit --py-files or "
+                f"sparkContext.addPyFile.\n{users_traceback(error)}"
+            ) from error
+        if not isinstance(program, SlotProgram):
+            raise ProgramError(f"the program is no SlotProgram, it is {type(program).__qualname__}")
+        return program
+
+    def _drop(self) -> None:
+        if self._slot is not None:
+            slot, self._slot = self._slot, None
+            slot.close()
+
+
+def _micros(since: int) -> int:
+    return (time.perf_counter_ns() - since) // 1000
