@@ -1,0 +1,99 @@
+"""The options of the format "emberstate": which there are, and what they say. Anything else is refused.
+
+Thread safety: pure functions.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Final
+
+from emberstate.errors import StateDeclarationError
+
+READ_OPTIONS: Final = (
+    "path", "operator", "state", "checkpoint", "savepoint", "key", "key_groups", "changes_since", "partitions",
+)  # fmt: skip
+WRITE_OPTIONS: Final = (
+    "path", "savepoint", "job", "operator", "state", "kind", "key", "user_key", "value", "max_parallelism",
+)  # fmt: skip
+
+KINDS: Final = ("value", "list", "map")
+
+
+def check_options(options: Mapping[str, str], known: tuple[str, ...]) -> dict[str, str]:
+    """The options by their names in small letters; an unknown one is refused.
+
+    >>> check_options({"path": "here", "sate": "seen"}, READ_OPTIONS)
+    Traceback (most recent call last):
+        ...
+    emberstate.errors.StateDeclarationError: there is no option 'sate'; did you mean 'state'? The options are path, ...
+    """
+    found = {name.lower(): value for name, value in options.items()}
+    for name in found:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f"did you mean {near[0]!r}? " if near else ""
+            raise StateDeclarationError(f"there is no option {name!r}; {hint}The options are {', '.join(known)}")
+    return found
+
+
+def needed(options: Mapping[str, str], name: str, what: str) -> str:
+    """An option that must be there."""
+    value = options.get(name, "")
+    if not value:
+        raise StateDeclarationError(f'the option {name!r} is missing: {what}, as .option("{name}", …)')
+    return value
+
+
+def number(options: Mapping[str, str], name: str, least: int = 0) -> int | None:
+    """An option that is a number."""
+    text = options.get(name)
+    if text is None:
+        return None
+    if not text.strip().isascii() or not text.strip().isdigit() or int(text) < least:
+        raise StateDeclarationError(f"option {name} is {text!r:.100}, expected is a whole number from {least} on")
+    return int(text)
+
+
+def checkpoint_number(options: Mapping[str, str]) -> int | None:
+    """The checkpoint that is asked for; None for the newest."""
+    if options.get("checkpoint", "latest").strip().lower() == "latest":
+        return None
+    try:
+        return number(options, "checkpoint", 1)
+    except StateDeclarationError:
+        raise StateDeclarationError(
+            f"option checkpoint is {options['checkpoint']!r:.100}, expected is the number of a checkpoint, or latest"
+        ) from None
+
+
+def key_groups(options: Mapping[str, str]) -> list[int] | None:
+    """The key groups that are asked for; None for all.
+
+    >>> key_groups({"key_groups": "3, 5-7"})
+    [3, 5, 6, 7]
+    """
+    text = options.get("key_groups")
+    if text is None:
+        return None
+    groups: set[int] = set()
+    for part in text.split(","):
+        first, dash, last = (piece.strip() for piece in part.partition("-"))
+        bounds = [first, last] if dash else [first, first]
+        if any(not bound.isascii() or not bound.isdigit() or int(bound) > 32_767 for bound in bounds) or int(
+            bounds[0]
+        ) > int(bounds[1]):
+            raise StateDeclarationError(
+                f'option key_groups is {text!r:.100}, expected are numbers and ranges, such as "0-31" or "3,5"'
+            )
+        groups.update(range(int(bounds[0]), int(bounds[1]) + 1))
+    return sorted(groups)
+
+
+def kind_of_state(options: Mapping[str, str]) -> str:
+    """The kind of state that is to be written."""
+    kind = options.get("kind", "map" if "user_key" in options else "value").lower()
+    if kind not in KINDS:
+        raise StateDeclarationError(f"option kind is {kind!r:.100}, expected is one of {', '.join(KINDS)}")
+    return kind
