@@ -1,8 +1,9 @@
 """Keyed state for PySpark streaming: hot Python objects, copy-on-write snapshots, exact restore.
 
-What exists so far is the state engine: states with types (`ValueStateDescriptor` and its siblings), held by a
-`HeapKeyedStateBackend` that can be snapshotted while it is changed, rolled back, and asked what changed; and functions
-over it, such as `KeyedProcessFunction`, with timers and event time.
+A `Pipeline` runs functions such as `KeyedProcessFunction`, with states, timers and event time, on the micro-batches of
+a stream; a state backend such as `FsStateBackend` says where state lives and where its checkpoints go. Below it, and
+usable without Spark, is the state engine: typed states (`ValueStateDescriptor` and its siblings) in a keyed state
+backend that can be snapshotted while it is changed, rolled back, and asked what changed.
 """
 
 from importlib import import_module as _import_module
@@ -75,7 +76,11 @@ from emberstate.state.ttl import TtlConfig, TtlTime, TtlUpdate, TtlVisibility  #
 if TYPE_CHECKING:
     from emberstate.checkpoint.fs_state_backend import FsStateBackend
     from emberstate.checkpoint.memory_state_backend import MemoryStateBackend
+    from emberstate.checkpoint.read_state import read_changes, read_state
     from emberstate.checkpoint.rocksdb_state_backend import RocksDBStateBackend
+    from emberstate.runtime.bootstrap import bootstrap_savepoint
+    from emberstate.spark.pipeline import Pipeline
+    from emberstate.spark.progress import Progress
 
 __version__ = "0.1.0"
 
@@ -106,9 +111,11 @@ __all__ = [
     "MapStateDescriptor",
     "MemoryStateBackend",
     "NeverTrigger",
+    "Pipeline",
     "ProcessWindowFunction",
     "ProcessingTimeSessionWindows",
     "ProcessingTimeTrigger",
+    "Progress",
     "PurgingTrigger",
     "ReducingState",
     "ReducingStateDescriptor",
@@ -131,12 +138,15 @@ __all__ = [
     "ValueStateDescriptor",
     "WindowAssigner",
     "aggregating_state",
+    "bootstrap_savepoint",
     "broadcast_state",
     "codec_for",
     "list_state",
     "map_state",
     "pickle_codec",
     "range_for_slot",
+    "read_changes",
+    "read_state",
     "reducing_state",
     "value_state",
     "window",
@@ -146,7 +156,12 @@ __all__ = [
 _LATER = {
     "FsStateBackend": "emberstate.checkpoint.fs_state_backend",
     "MemoryStateBackend": "emberstate.checkpoint.memory_state_backend",
+    "Pipeline": "emberstate.spark.pipeline",
+    "Progress": "emberstate.spark.progress",
     "RocksDBStateBackend": "emberstate.checkpoint.rocksdb_state_backend",
+    "bootstrap_savepoint": "emberstate.runtime.bootstrap",
+    "read_changes": "emberstate.checkpoint.read_state",
+    "read_state": "emberstate.checkpoint.read_state",
 }
 
 if not TYPE_CHECKING:  # a type checker would take any name for one of the package's

@@ -1,0 +1,350 @@
+"""`BatchRunner`: runs micro-batches as transactions: intent, run and prepare, commit, sink.
+
+    begin    the coordinator fixes the batch's times and gives every slot its task
+    stages   one Spark job each; its only rows are the slots' answers. The next stage reads the stored output of the
+             one before, so no stage ever runs again because a later one failed.
+    commit   one manifest; from here on the batch is done, and its output is what is stored
+    sinks    get DataFrames that read the stored output
+
+A batch that Spark sends again is not run again if it was committed: its output goes to the sinks again, the same bytes.
+
+Of the watermark: a batch starts with what the rows up to the batch before gave. The stage that event time comes from
+fires timers as rows come; what it puts out has times after the last batch's watermark, so a later stage starts
+from that one, sees its rows, and then gets to this batch's.
+
+Thread safety: one thread, that of the query's batches; a savepoint is taken by any, between the coordinator's steps.
+Made for one run of one query.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from emberstate.checkpoint.acknowledgement import Acknowledgement, SlotTask
+from emberstate.checkpoint.coordinator import Redelivery, Transaction
+from emberstate.checkpoint.layout import new_id
+from emberstate.checkpoint.manifest import Batch, Manifest
+from emberstate.checkpoint.state_backend import StateBackend
+from emberstate.checkpoint.storage import Storage
+from emberstate.errors import InvariantError
+from emberstate.runtime.domain_timers import TimeDomain
+from emberstate.runtime.element_runner import TIMER_QUEUES
+from emberstate.runtime.job_spec import JobSpec
+from emberstate.runtime.operator_slot import broadcast_operator_name
+from emberstate.runtime.outputs import MAIN
+from emberstate.runtime.row import RowType
+from emberstate.runtime.times import from_micros
+from emberstate.spark.anchor import Anchor
+from emberstate.spark.keyed_frame import keyed_frame
+from emberstate.spark.opened_job import job_specs, open_job
+from emberstate.spark.output_frames import StoredOutput, output_frame
+from emberstate.spark.pipeline_plan import PipelinePlan
+from emberstate.spark.progress import Progress, StageRun, commit_micros, counts, slot_seconds, starts, user_counters
+from emberstate.spark.session import application_token, plain_execution
+from emberstate.spark.slot_client import SlotPlace
+from emberstate.spark.slot_program import SlotProgram, program_digest
+from emberstate.spark.slot_request import SlotAnswer, SlotRequest
+from emberstate.spark.slot_shim import ANSWER_SCHEMA, SlotShim
+from emberstate.spark.source_position import SourcePosition
+from emberstate.spark.task_errors import emberstate_error
+from emberstate.state.durations import as_duration, as_micros
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+log = logging.getLogger("emberstate.spark")
+
+#: What slots call the number of their processing-time timers.
+_WAITING_TIMERS: Final = f"backend/timers/{TIMER_QUEUES[TimeDomain.PROCESSING]}/timers"
+
+
+class BatchRunner:
+    """Runs the batches of one run of one query."""
+
+    def __init__(
+        self,
+        plan: PipelinePlan,
+        spark: SparkSession,
+        input: RowType,
+        others: Mapping[str, RowType],
+        backend: StateBackend,
+    ) -> None:
+        """Take the job over: from here on an older runner cannot commit."""
+        self._plan = plan
+        self._backend = backend
+        self._parallelism = plan.parallelism or min(spark.sparkContext.defaultParallelism, plan.max_parallelism)
+        self._row_types = plan.row_types(input)
+        self._jobs = job_specs(plan, self._row_types, input, others, self._parallelism)
+        self._token = application_token(spark)
+        self._anchor = Anchor(plan.name, self._parallelism)
+        self._coordinating = threading.Lock()
+        self._coordinator = open_job(plan, self._jobs, backend)
+        self._programs = [self._program(spark, number) for number in range(len(self._jobs))]
+        self._rows_at: int | None = None  # processing time of the last batch that had rows
+        self.last_progress: Progress | None = None
+        #: Processing-time timers that were waiting when the last batch that ran ended.
+        self.waiting_timers = 0
+        log.info(
+            "Pipeline %r runs as %s, from %s, with %d slots",
+            plan.name, self._coordinator.holder, self._coordinator.latest.describe(), self._parallelism,
+        )  # fmt: skip
+
+    def savepoint(self, name: str, target: Storage | None = None) -> None:
+        """Copy the latest checkpoint, whole, to a savepoint of that name; any thread."""
+        with self._coordinating:
+            self._coordinator.savepoint(name, target)
+
+    def close(self) -> None:
+        """Give up what is held in Spark. Slots end by themselves."""
+        self._anchor.release()
+        for broadcast, _ in self._programs:
+            broadcast.unpersist()
+
+    # -- opening --------------------------------------------------------------------------------------------
+
+    def _program(self, spark: SparkSession, number: int) -> tuple[Any, str]:
+        """What the slots of a stage run, as a Spark broadcast, and its digest."""
+        from pyspark import cloudpickle
+
+        stage = self._plan.stages[number]
+        program = SlotProgram(
+            job=self._jobs[number],
+            state_backend=self._backend,
+            policy=self._plan.policy,
+            drop_null_keys=stage.input.null_keys == "drop",
+            idle_seconds=self._idle_seconds,
+        )
+        data: bytes = cloudpickle.dumps(program)  # type: ignore[no-untyped-call]
+        return spark.sparkContext.broadcast(data), program_digest(data)
+
+    @property
+    def _idle_seconds(self) -> float:
+        return as_duration(self._plan.slot_idle, "slot_idle").total_seconds()
+
+    # -- a batch --------------------------------------------------------------------------------------------
+
+    def run_batch(
+        self, frame: DataFrame, batch: int, position: SourcePosition, end_watermark: int | None = None
+    ) -> Progress:
+        """Run a batch to its end, or deliver it again. `end_watermark` is where event time is to be at its end."""
+        started = time.perf_counter()
+        spark = frame.sparkSession
+        with self._coordinating:
+            begun = self._coordinator.begin(
+                batch, query=position.query, source=position.offsets, watermark=self._watermark()
+            )
+        runs: list[StageRun] = []
+        if isinstance(begun, Redelivery):
+            manifest = begun.manifest
+            log.info("Pipeline %r: batch %d was committed already and is delivered again", self._plan.name, batch)
+        else:
+            manifest = self._run(frame, begun, end_watermark, runs)
+        committed = time.perf_counter()
+        self._coordinator.check_holder()
+        self._deliver(spark, manifest, batch)
+        done = time.perf_counter()
+        seconds = slot_seconds(runs)
+        seconds["commit"] = committed - started - sum(run.seconds for run in runs)
+        seconds["sink"] = done - committed
+        progress = self._progress(manifest, batch, isinstance(begun, Redelivery), runs)
+        statistics = [answer.statistics for run in runs for answer in run.answers]
+        seconds["background"] = max((one.get("rewrites/last_micros", 0) / 1e6 for one in statistics), default=0.0)
+        self.waiting_timers = sum(one.get(_WAITING_TIMERS, 0) for one in statistics)
+        progress = dataclasses.replace(progress, seconds={"total": done - started, **seconds})
+        self.last_progress = progress
+        log.info("%s", progress)
+        for listener in self._plan.listeners:
+            try:
+                listener(progress)
+            except Exception:
+                log.exception("A listener of pipeline %r failed; the batch is done all the same", self._plan.name)
+        return progress
+
+    def _run(
+        self, frame: DataFrame, begun: Transaction, end_watermark: int | None, runs: list[StageRun]
+    ) -> Manifest:
+        spark = frame.sparkSession
+        timed = self._plan.event_time_stage
+        acknowledgements: list[Acknowledgement] = []
+        for number, job in enumerate(self._jobs):
+            later = timed is not None and number > timed
+            tasks, side = _tasks_of(begun, job)
+            end = end_watermark
+            if later:
+                before = begun.start.batch
+                tasks = [_at_watermark(task, None if before is None else before.watermark) for task in tasks]
+                end = begun.batch.watermark if end is None else end
+            run, all_acknowledgements = self._run_stage(frame, number, tasks, side, end)
+            if timed is not None and number != timed:
+                all_acknowledgements = [
+                    msgspec.structs.replace(one, max_event_time=None) for one in all_acknowledgements
+                ]
+            runs.append(run)
+            acknowledgements += all_acknowledgements
+            if number + 1 < len(self._jobs):
+                written = [output for one in run.acknowledgements for output in one.outputs if output.name == MAIN]
+                outputs = [_content(output) for output in written]
+                frame = output_frame(spark, outputs, self._row_types[number][MAIN], self._backend)
+        with self._coordinating:
+            manifest = self._coordinator.commit(begun, acknowledgements, commit_micros(runs))
+        if any(one.counts.get("rows") for one in runs[0].acknowledgements):
+            self._rows_at = begun.batch.processing_time
+        return manifest
+
+    def _run_stage(
+        self, frame: DataFrame, number: int, tasks: Sequence[SlotTask], side: SlotTask | None, end_watermark: int | None
+    ) -> tuple[StageRun, list[Acknowledgement]]:
+        """Have all slots run their part; their answers, and the acknowledgements to commit."""
+        started = time.perf_counter()
+        spark, job = frame.sparkSession, self._jobs[number]
+        broadcast, digest = self._programs[number]
+        attempt = new_id()
+        requests = tuple(
+            SlotRequest(
+                incarnation=task.holder.incarnation,
+                batch=task.batch.id,
+                task_attempt=0,
+                task=task.to_bytes(),
+                broadcast_task=None if side is None else side.to_bytes(),
+                broadcast_attempt=attempt,
+                broadcast_rows=b"",
+                end_watermark=end_watermark,
+                program=digest,
+            )
+            for task in tasks
+        )
+        place = SlotPlace(
+            application=spark.sparkContext.applicationId or "",
+            job=self._job_identity(),
+            operator=job.name,
+            slot=0,
+            token=self._token,
+            idle_seconds=self._idle_seconds,
+        )
+        shim = SlotShim(place=place, requests=requests, program=broadcast)
+        with plain_execution(spark), _clear_errors(job.name, tasks[0].batch.id):
+            anchor = self._anchor.frame(spark)
+            rows = keyed_frame(frame, job, anchor).mapInArrow(shim, ANSWER_SCHEMA).collect()
+            if not rows:  # Spark could see in the plan that there is no input, and ran no task
+                frame = spark.createDataFrame(spark.sparkContext.emptyRDD(), frame.schema)
+                rows = keyed_frame(frame, job, anchor).mapInArrow(shim, ANSWER_SCHEMA).collect()
+        by_slot = {row.slot: SlotAnswer.from_bytes(bytes(row.answer)) for row in rows}
+        if len(rows) != len(tasks) or by_slot.keys() != set(range(len(tasks))):
+            raise InvariantError(
+                f"stage {job.name!r}, batch {tasks[0].batch.id}: {len(tasks)} slots were to answer, {sorted(by_slot)} "
+                f"did in {len(rows)} rows: the plan of the stage does not bring every slot its partition"
+            )
+        answers = [by_slot[slot] for slot in range(len(tasks))]
+        decoded = [[Acknowledgement.from_bytes(data) for data in answer.acknowledgements] for answer in answers]
+        keyed = [first for first, *_ in decoded]
+        _, *of_broadcast = decoded[0]  # all slots have the same
+        return StageRun(time.perf_counter() - started, answers, keyed), [*keyed, *of_broadcast]
+
+    def _job_identity(self) -> str:
+        """What tells this job's slots from those of all others in the application."""
+        storage = self._backend.open_storage()
+        apart = "" if storage.shared else f" {id(storage)}"
+        return f"{self._plan.name} at {storage.describe()}{apart}"
+
+    def _watermark(self) -> int | None:
+        """What the rows so far say about how far event time has got."""
+        number = self._plan.event_time_stage
+        last: Batch | None = self._coordinator.latest.batch or self._coordinator.savepoint_batch
+        if number is None or last is None or last.max_event_time is None:
+            return None
+        stage = self._plan.stages[number]
+        watermark = last.max_event_time - as_micros(stage.out_of_orderness, "out_of_orderness")
+        if stage.idle_timeout is not None:
+            now = self._plan.clock.now_micros()
+            if self._rows_at is None:
+                self._rows_at = now
+            if now - self._rows_at >= as_micros(stage.idle_timeout, "idle_timeout"):
+                watermark += now - self._rows_at  # event time goes on at the pace of the clock
+        return watermark
+
+    # -- outputs --------------------------------------------------------------------------------------------
+
+    def _deliver(self, spark: SparkSession, manifest: Manifest, batch: int) -> None:
+        plan = self._plan
+        assert plan.sink is not None
+        last = plan.stages[-1].name
+        sinks = {**plan.side_sinks, (last, MAIN): plan.sink}
+        for (operator, name), sink in sinks.items():
+            number = next(n for n, stage in enumerate(plan.stages) if stage.name == operator)
+            row_type = self._row_types[number].get(name)
+            if row_type is None:
+                continue  # a stage without a schema puts nothing out
+            places: list[StoredOutput] = [
+                output.place for output in manifest.outputs if (output.operator, output.name) == (operator, name)
+            ]
+            sink(output_frame(spark, places, row_type, self._backend), batch)
+
+    def _progress(self, manifest: Manifest, batch: int, redelivered: bool, runs: Sequence[StageRun]) -> Progress:
+        total = counts(runs)
+        ran = manifest.batch
+        watermark = None if ran is None or ran.watermark is None else from_micros(ran.watermark)
+        last = self._plan.stages[-1].name
+        rows_out: dict[str, int] = {}
+        for output in manifest.outputs:
+            if output.name != MAIN or output.operator == last:
+                rows_out[output.name] = rows_out.get(output.name, 0) + output.rows
+        statistics = [answer.statistics for run in runs for answer in run.answers]
+        return Progress(
+            pipeline=self._plan.name,
+            batch=batch,
+            checkpoint=manifest.number,
+            redelivered=redelivered,
+            rows_in=total["rows"],
+            rows_out=rows_out,
+            late_rows=total["late_rows"],
+            late_rows_dropped=total["late_rows_dropped"],
+            null_keys=total["null_keys"],
+            timers_fired=total["timers_fired"],
+            slots=starts(runs),
+            state_entries=sum(one.get("backend/entries", 0) for one in statistics),
+            state_bytes=_stored_bytes(manifest),
+            delta_bytes=total["delta_bytes"],
+            watermark=watermark,
+            counters=user_counters(total),
+            seconds={},
+        )
+
+
+def _stored_bytes(manifest: Manifest) -> int:
+    """What the state takes in the checkpoint."""
+    return sum(file.place.size for operator in manifest.operators for slot in operator.slots for file in slot.files)
+
+
+def _content(output: Any) -> StoredOutput:
+    return output.place if output.content is None else output.content  # type: ignore[no-any-return]
+
+
+def _tasks_of(begun: Transaction, job: JobSpec) -> tuple[list[SlotTask], SlotTask | None]:
+    """The tasks of a stage's slots, and that of its broadcast state."""
+    keyed = [task for task in begun.tasks if task.operator == job.name]
+    side = [task for task in begun.tasks if task.operator == broadcast_operator_name(job.name)]
+    return keyed, side[0] if side else None
+
+
+def _at_watermark(task: SlotTask, watermark: int | None) -> SlotTask:
+    return msgspec.structs.replace(task, batch=msgspec.structs.replace(task.batch, watermark=watermark))
+
+
+@contextlib.contextmanager
+def _clear_errors(operator: str, batch: int) -> Iterator[None]:
+    """Raise what a slot raised, not Spark's account of it."""
+    try:
+        yield
+    except Exception as error:
+        found = emberstate_error(error, f"operator {operator!r}, batch {batch}")
+        if found is None:
+            raise
+        raise found from error

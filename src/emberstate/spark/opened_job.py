@@ -1,0 +1,92 @@
+"""A pipeline's job, opened: its stages with the columns that they get, and the coordinator of its checkpoints.
+
+Thread safety: pure functions, apart from what opening a job writes; the driver's thread.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Final
+
+from emberstate.checkpoint.catalogue import checkpoint_numbers, read_savepoint
+from emberstate.checkpoint.coordinator import CheckpointCoordinator
+from emberstate.checkpoint.state_backend import StateBackend
+from emberstate.checkpoint.storage import Storage
+from emberstate.errors import RestoreRefusedError
+from emberstate.runtime.job_spec import JobSpec
+from emberstate.runtime.operator import MAX_LAG
+from emberstate.runtime.outputs import MAIN
+from emberstate.runtime.row import RowType
+from emberstate.spark.pipeline_plan import PipelinePlan, SavepointStart
+
+_log = logging.getLogger("emberstate.spark")
+
+#: A stage after the one that event time comes from fires no timers among its rows.
+_NEVER_AMONG_ROWS: Final = timedelta(microseconds=MAX_LAG)
+
+
+def job_specs(
+    plan: PipelinePlan,
+    row_types: Sequence[Mapping[str, RowType]],
+    input: RowType,
+    others: Mapping[str, RowType],
+    parallelism: int,
+) -> list[JobSpec]:
+    """The stages, each with the columns of what it reads; `row_types` are those of the stages' outputs."""
+    jobs, rows = [], input
+    timed = plan.event_time_stage
+    for number, stage in enumerate(plan.stages):
+        if timed is not None and number > timed:
+            stage = dataclasses.replace(stage, out_of_orderness=_NEVER_AMONG_ROWS)
+        jobs.append(stage.job_spec(rows, others, parallelism=parallelism, max_parallelism=plan.max_parallelism))
+        rows = row_types[number].get(MAIN, rows)
+    return jobs
+
+
+def open_job(plan: PipelinePlan, jobs: Sequence[JobSpec], backend: StateBackend) -> CheckpointCoordinator:
+    """Take the job over, from its latest checkpoint or, if it has none, from the savepoint that was named."""
+    specs = []
+    for stage, job in zip(plan.stages, jobs, strict=True):
+        template = job.open_template()
+        specs += job.operator_specs(template, stage.choices)
+        template.close()
+    storage = backend.open_storage()
+    savepoint = None
+    if plan.savepoint is not None:
+        if checkpoint_numbers(storage):
+            _log.warning(
+                "Pipeline %r goes on from its own checkpoints in %s; savepoint %r is left alone",
+                plan.name,
+                storage.describe(),
+                plan.savepoint.name,
+            )
+        else:
+            savepoint = _checked_savepoint(plan.savepoint, backend)
+    return CheckpointCoordinator.open(
+        storage,
+        plan.name,
+        specs,
+        clock=plan.clock,
+        policy=plan.policy,
+        retained=plan.retained,
+        savepoint=savepoint,
+        drop_operators=plan.drop_operators,
+    )
+
+
+def _checked_savepoint(start: SavepointStart, backend: StateBackend) -> tuple[Storage, str]:
+    """Where the savepoint is, once it is clear where the source goes on."""
+    storage = (start.location or backend).open_storage()
+    stored = read_savepoint(storage, start.name).batch
+    position = None if stored is None else stored.source
+    if position is not None and start.source_position not in (position, "elsewhere"):
+        raise RestoreRefusedError(
+            f"savepoint {start.name!r} was taken at source position {position!r}, and source_position is "
+            f"{start.source_position!r}. Have the new query's source start there (startingOffsets, say) and repeat "
+            f"the position in from_savepoint(…, source_position=…), or say source_position='elsewhere' if rows may "
+            f"be missed or counted twice, or the source is another one."
+        )
+    return storage, start.name

@@ -1,0 +1,160 @@
+"""`run_static`: a static DataFrame through a pipeline, as batches of its own, with checkpoints in a scratch place.
+
+Rows are split into batches by event time, so that time goes forward from batch to batch; without event time by key, so
+that the rows of a key are together.
+
+Thread safety: the caller's thread; the progress bar has a thread of its own, which only asks Spark how far it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from emberstate.checkpoint.state_backend import StateBackend
+from emberstate.errors import StateDeclarationError
+from emberstate.runtime.keyed_input import INPUT_COLUMN, ROW_COLUMNS
+from emberstate.runtime.times import MAX_TIME
+from emberstate.spark.batch_runner import BatchRunner
+from emberstate.spark.keyed_frame import event_micros
+from emberstate.spark.pipeline_plan import PipelinePlan, SavepointStart
+from emberstate.spark.progress import Progress
+from emberstate.spark.source_position import SourcePosition
+from emberstate.state.durations import as_duration
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from emberstate.runtime.row import RowType
+
+_log = logging.getLogger("emberstate.spark")
+
+#: How long a slot of a run waits for the next batch.
+_SLOT_IDLE: Final = timedelta(seconds=20)
+#: How often the bar is drawn.
+_SECONDS: Final = 0.25
+
+
+def run_static(
+    plan: PipelinePlan,
+    df: DataFrame,
+    row_types: tuple[RowType, dict[str, RowType]],
+    *,
+    batches: int,
+    savepoint: str | None,
+    save_as: str | None,
+) -> list[Progress]:
+    """Run all rows; see `Pipeline.run`."""
+    if type(batches) is not int or batches < 1:
+        raise StateDeclarationError(f"batches is a positive number, found {batches!r}")
+    scratch = plan.backend.scratch()
+    start = None if savepoint is None else SavepointStart(savepoint, plan.backend, "elsewhere")
+    # Its slots are of no use to anybody afterwards.
+    idle = min(as_duration(plan.slot_idle, "slot_idle"), _SLOT_IDLE)
+    try:
+        runner = BatchRunner(
+            dataclasses.replace(plan, savepoint=start, slot_idle=idle), df.sparkSession, *row_types, scratch
+        )
+        try:
+            progress = _run_all(plan, runner, df, batches)
+            if save_as is not None:
+                runner.savepoint(save_as, plan.backend.open_storage())
+        finally:
+            runner.close()
+    finally:
+        _discard(scratch)
+    return progress
+
+
+def _run_all(plan: PipelinePlan, runner: BatchRunner, df: DataFrame, batches: int) -> list[Progress]:
+    parts = [df] if batches == 1 else list(_split(plan, df, batches))
+    done = []
+    with _bar(df.sparkSession, plan.name, len(parts)) as advance:
+        for number, part in enumerate(parts):
+            end = MAX_TIME if number == len(parts) - 1 else None
+            position = SourcePosition("run", "run", f"part {number} of {len(parts)}")
+            done.append(runner.run_batch(part, number, position, end))
+            advance()
+    return done
+
+
+def _split(plan: PipelinePlan, df: DataFrame, batches: int) -> Iterator[DataFrame]:
+    """As many DataFrames as there are to be batches; some may be empty."""
+    from pyspark.sql import functions as F
+
+    stage = plan.stages[0]
+    tagged = plan.other_input is not None
+    if stage.input.event_time is None or (tagged and stage.second is None):
+        if tagged:
+            raise StateDeclarationError("a run with two inputs is split by the event time of both only: batches=1")
+        keys = [F.col(f"`{name}`") for name in stage.input.key_columns]
+        part = F.pmod(F.xxhash64(*(key.cast("string") for key in keys), F.lit("run")), F.lit(batches))
+        for number in range(batches):
+            yield df.filter(part == number)
+        return
+    name = f"{ROW_COLUMNS[0]}.`{stage.input.event_time}`" if tagged else f"`{stage.input.event_time}`"
+    time = event_micros(F.col(name), stage.input.zone)
+    if tagged:
+        assert stage.second is not None
+        other = event_micros(F.col(f"{ROW_COLUMNS[1]}.`{stage.second[1].event_time}`"), stage.second[1].zone)
+        time = F.when(F.col(INPUT_COLUMN) == 0, time).otherwise(other)
+    timed = df.withColumn("__time", time)
+    shares = [number / batches for number in range(1, batches)]
+    cuts: list[int] = [int(cut) for cut in timed.approxQuantile("__time", shares, 0.001)]
+    bounds: list[int | None] = [None, *cuts, None]
+    for low, high in zip(bounds, bounds[1:]):  # noqa: B905, RUF007
+        chosen = F.lit(True) if low is None else F.col("__time") >= low
+        if high is not None:
+            chosen = chosen & (F.col("__time") < high)
+        if low is None:
+            chosen = chosen | F.col("__time").isNull()  # refused by the slot, not lost on the way there
+        yield timed.filter(chosen).drop("__time")
+
+
+def _discard(scratch: StateBackend) -> None:
+    try:
+        scratch.discard()
+    except OSError as error:
+        _log.warning("What the run wrote could not be deleted: %s", error)
+
+
+@contextlib.contextmanager
+def _bar(spark: SparkSession, name: str, batches: int) -> Iterator[Any]:
+    """A progress bar on the terminal: batches done, and how far Spark is in the present one."""
+    from rich.console import Console
+    from rich.progress import Progress as Bar
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda: None
+        return
+    tracker = spark.sparkContext.statusTracker()
+    done = 0
+    stop = threading.Event()
+
+    def advance() -> None:
+        nonlocal done
+        done += 1
+
+    with Bar(console=console, transient=True) as bar:
+        task = bar.add_task(name, total=float(batches))
+
+        def draw() -> None:
+            while not stop.wait(_SECONDS):
+                stages = [info for ident in tracker.getActiveStageIds() if (info := tracker.getStageInfo(ident))]
+                tasks = sum(info.numTasks for info in stages)
+                share = sum(info.numCompletedTasks for info in stages) / tasks if tasks else 0.0
+                bar.update(task, completed=done + 0.9 * share)
+
+        thread = threading.Thread(target=draw, daemon=True, name="emberstate-progress")
+        thread.start()
+        try:
+            yield advance
+        finally:
+            stop.set()
+            thread.join()

@@ -1,0 +1,215 @@
+"""What comes in: keys, times, columns and types that fit, and those that are refused with what to do."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+
+import emberstate as es
+from emberstate.errors import RowTypeError, StateDeclarationError
+
+from .pipeline_functions import BURSTS, TOTALS, Bursts, Totals, bursts, events, totals
+from .streams import EVENTS, Kept, Stream, at, rows_of
+
+pytestmark = pytest.mark.spark
+
+
+def made(stream: Stream, sink: Any = None, **options: Any) -> es.Pipeline:
+    """Totals by key, in order of time."""
+    stage = stream.pipeline().key_by("key", **options).event_time("ts")
+    return stage.process("totals", Totals(), TOTALS).sink(sink or Kept())
+
+
+def test_null_keys(stream: Stream) -> None:
+    """Catches: rows without a key that vanish uncounted, or share a state as if null were a key."""
+    given = events(20)
+    stream.add([*given[:10], (None, given[10][1], 1), *given[11:]])
+    with pytest.raises(StreamingQueryException, match=r"(?s)RowTypeError.*key column 'key' is null"):
+        stream.drain(made(stream))
+    with pytest.raises(RowTypeError, match="key column 'key' is null"):
+        made(stream).run(stream.static())
+    kept = Kept()
+    (progress,) = made(stream, kept, null_keys="drop").run(stream.static())
+    assert sorted(kept.rows) == sorted(totals([*given[:10], *given[11:]]))
+    assert (progress.null_keys, progress.rows_in) == (1, 19)
+    with pytest.raises(StateDeclarationError, match="refuse"):
+        made(stream, null_keys="ignore")
+
+
+def test_null_and_late_times(stream: Stream) -> None:
+    """Catches: rows without a time that are lost on the way; late rows that are dropped uncounted."""
+    frame = stream.spark.createDataFrame([("a", at(0), 1), ("a", None, 1)], EVENTS)
+    with pytest.raises(RowTypeError, match="event time 'ts' is null"):
+        made(stream).run(frame)
+    with pytest.raises(RowTypeError, match="event time 'ts' is null"):
+        made(stream).run(frame, batches=2)
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ("card string, ts timestamp, value bigint", "no column 'key'; the input has"),
+        ("key string, value bigint", "no column 'ts'"),
+        ("key string, ts date, value bigint", "'ts' must be a timestamp, it is date"),
+        ("key string, ts timestamp_ntz, value bigint", "of which zone"),
+        ("key string, ts timestamp, value bigint, __slot int", "'__slot' is taken"),
+        ("key string, ts timestamp, value bigint, __Time int", "'__Time' is taken"),
+        ("key string, ts timestamp, value bigint, v variant", "column 'v' is variant"),
+        ("key string collate UNICODE_CI, ts timestamp, value bigint", "(?i)collat"),
+        ("key map<string,int>, ts timestamp, value bigint", "(?i)cannot be a key|map"),
+    ],
+)
+def test_columns_are_checked_before_anything_runs(stream: Stream, columns: str, message: str) -> None:
+    """Catches: a column that is missing, of the wrong type or in the way, found out in a task, or never."""
+    stream.schema = columns
+    with pytest.raises(StateDeclarationError, match=message):
+        stream.start(made(stream))
+    with pytest.raises(StateDeclarationError, match=message):
+        made(stream).run(stream.static())
+
+
+def test_what_makes_no_pipeline_is_refused_when_it_is_built(stream: Stream) -> None:
+    """Catches: a mistake that is found out by the first batch at night."""
+    pipeline = stream.pipeline()
+    with pytest.raises(StateDeclarationError, match="key_by"):
+        pipeline.process("totals", Totals(), TOTALS)
+    with pytest.raises(StateDeclarationError, match="after key_by"):
+        pipeline.event_time("ts")
+    with pytest.raises(StateDeclarationError, match="not the class"):
+        pipeline.key_by("key").process("totals", Totals, TOTALS)  # type: ignore[arg-type]
+    with pytest.raises(StateDeclarationError, match="each once"):
+        pipeline.key_by("key", "key")
+    with pytest.raises(StateDeclarationError, match="no sink"):
+        pipeline.key_by("key").process("totals", Totals(), TOTALS).run(stream.static())
+    with pytest.raises(StateDeclarationError, match="does nothing"):
+        pipeline.sink(Kept()).run(stream.static())
+    with pytest.raises(StateDeclarationError, match="different names"):
+        stage = pipeline.key_by("key").process("totals", Totals(), EVENTS)
+        stage.key_by("key").process("totals", Totals(), TOTALS)
+    with pytest.raises(StateDeclarationError, match="no column 'card'"):
+        pipeline.key_by("key").process("totals", Totals(), TOTALS).key_by("card").process("more", Totals(), TOTALS)
+    with pytest.raises(StateDeclarationError, match="no side output 'late'"):
+        pipeline.key_by("key").process("totals", Totals(), TOTALS).side_sink("late", Kept())
+    with pytest.raises(StateDeclarationError, match="is a function"):
+        pipeline.sink("a table")  # type: ignore[arg-type]
+    with pytest.raises(StateDeclarationError, match="parallelism"):
+        stream.pipeline(parallelism=0)
+    with pytest.raises(StateDeclarationError, match="state backend"):
+        es.Pipeline("job", "a path")  # type: ignore[arg-type]
+    with pytest.raises(StateDeclarationError, match="need an event time"):
+        pipeline.key_by("key").window(es.TumblingEventTimeWindows.of("1 minute"))
+
+
+@pytest.mark.reliability(30)
+def test_the_zone_of_the_session_changes_nothing(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches: timestamps that are shifted by the session's zone on the way in, in state, or on the way out."""
+    spark = stream.spark.newSession()
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    given = events(60)
+    kept = Kept()
+    frame = spark.createDataFrame(given, EVENTS)
+    assert [row[1] for row in rows_of(frame)] == [row[1] for row in given]
+    stage = stream.pipeline().key_by("key").event_time("ts").process("bursts", Bursts(), BURSTS).sink(kept)
+    stage.run(frame, batches=2)
+    assert sorted(kept.rows) == bursts(given)
+
+
+@pytest.mark.reliability(30)
+def test_wall_times_are_of_the_zone_that_was_named(stream: Stream) -> None:
+    """Catches: wall times that are read, ordered or cut in the session's zone, whose clock skips an hour in between."""
+    spark = stream.spark.newSession()
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    night = datetime.datetime(2026, 3, 8, 1, 30)  # New York has no 2:00 to 3:00 that night, Berlin has
+    moments = [night + datetime.timedelta(minutes=5 * n) for n in range(24)]
+    frame = spark.createDataFrame(
+        [("a", moment, n) for n, moment in enumerate(moments)], "key string, ts timestamp_ntz, value bigint"
+    )
+    kept = Kept()
+    stage = stream.pipeline().key_by("key").event_time("ts", zone="Europe/Berlin")
+    progress = stage.process("seen", Seen(), "value bigint, at timestamp, wall timestamp_ntz").sink(kept).run(
+        frame.orderBy(frame.value.desc()), batches=4
+    )
+    berlin = datetime.timezone(datetime.timedelta(hours=1))
+    assert kept.rows == [
+        (n, moment.replace(tzinfo=berlin).astimezone(datetime.UTC), moment) for n, moment in enumerate(moments)
+    ]
+    assert sum(one.late_rows for one in progress) == 0
+
+
+class Seen(es.KeyedProcessFunction):
+    """What it is told of a row's time."""
+
+    last = es.value_state(datetime.datetime)
+
+    def process_element(self, row: Any, ctx: Any) -> Iterator[Any]:
+        assert row.ts.tzinfo is None
+        assert self.last.value() is None or self.last.value() < row.ts
+        self.last.update(row.ts)
+        yield row.value, ctx.timestamp, row.ts
+
+
+class Echo(es.KeyedProcessFunction):
+    """Keeps rows of many types in state, and gives back those of the batch before."""
+
+    amount = es.value_state(decimal.Decimal)
+    day = es.value_state(datetime.date)
+    raw = es.value_state(bytes)
+    names = es.value_state(list[str])
+
+    def process_element(self, row: Any, ctx: Any) -> Iterator[Any]:
+        if self.amount.value() is not None:
+            yield (
+                row.key, self.amount.value(), self.day.value(), self.raw.value(), self.names.value(),
+                (row.place.x, row.place.name), row.counts,
+            )  # fmt: skip
+        self.amount.update(row.amount)
+        self.day.update(row.day)
+        self.raw.update(row.raw)
+        self.names.update(row.names)
+
+
+def test_columns_of_all_types(stream: Stream) -> None:
+    """Catches: a type that arrives changed, in the function, in state, or at the sink."""
+    columns = (
+        "key decimal(10,2), amount decimal(20,5), day date, raw binary, names array<string>, "
+        "place struct<x: double, name: string>, counts map<string,int>"
+    )
+    one = (decimal.Decimal("1.50"), decimal.Decimal("3.14159"), datetime.date(2026, 3, 1), b"\x00\xff", ["a", "b"])
+    other: tuple[Any, ...] = (decimal.Decimal("1.50"), decimal.Decimal("-2.00000"), datetime.date(1969, 1, 1), b"", [])
+    kept = Kept()
+    pipeline = stream.pipeline().key_by("key").process("echo", Echo(), columns).sink(kept)
+    for batch, row in enumerate((one, other)):
+        pipeline(stream.spark.createDataFrame([(*row, (1.5, "here"), {"n": 1})], columns), batch)
+    ((key, amount, day, raw, names, place, counts),) = kept.rows
+    assert (key, amount, day, bytes(raw), names, tuple(place), counts) == (*one, (1.5, "here"), {"n": 1})
+
+
+def test_keys_of_several_columns_and_numbers(stream: Stream) -> None:
+    """Catches: a key group that Spark and Python compute differently; 0.0 and -0.0 as two keys."""
+    rows = [(n % 3, d, "é" if n % 2 else "e", n) for n in range(60) for d in (0.0, -0.0, 1.5)]
+    kept = Kept()
+    frame = stream.spark.createDataFrame(rows, "a int, b double, c string, value bigint")
+    stage = stream.pipeline(parallelism=3).key_by("a", "b", "c")
+    stage.process("sum", Sum(), "a int, b double, c string, total bigint, rows bigint").sink(kept).run(frame)
+    expected: dict[Any, list[int]] = {}
+    for a, b, c, value in rows:
+        expected.setdefault((a, b, c), []).append(value)
+    last = {(a, b, c): (total, count) for a, b, c, total, count in sorted(kept.rows, key=lambda row: row[4])}
+    assert last == {key: (sum(values), len(values)) for key, values in expected.items()}
+
+
+class Sum(es.KeyedProcessFunction):
+    """Adds up."""
+
+    total = es.value_state(int, default=0)
+    rows = es.value_state(int, default=0)
+
+    def process_element(self, row: Any, ctx: Any) -> Iterator[Any]:
+        self.total.update(self.total.value() + row.value)
+        self.rows.update(self.rows.value() + 1)
+        yield (*ctx.key, self.total.value(), self.rows.value())
