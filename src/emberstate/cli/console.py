@@ -1,0 +1,136 @@
+"""What commands print: tables for people, one JSON document for scripts, progress for who waits.
+
+Results go to standard output, everything else to standard error. A table is as wide as the terminal; where there is
+none, as wide as its content, without colours, so that `grep` and `cut` find whole lines. Progress is shown on a
+terminal only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import click
+import msgspec
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from emberstate.cli.main import REFUSED
+
+_WIDE: Final = 100_000
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+Tick = Callable[[int], None]
+
+
+class Refused(click.ClickException):
+    """What was asked for cannot be done."""
+
+    exit_code = REFUSED
+
+    def show(self, file: Any = None) -> None:
+        """One line, as all other errors."""
+        sys.stderr.write(f"emberstate: {self.message}\n")
+
+
+def finish(code: int) -> None:
+    """End the command with an exit code."""
+    raise click.exceptions.Exit(code)
+
+
+def print_json(data: Any) -> None:
+    """One JSON document; times as ISO 8601, bytes in base 64, decimals as text."""
+    encoded = msgspec.json.encode(data)
+    sys.stdout.write(msgspec.json.format(encoded, indent=2).decode() + "\n")
+
+
+def print_line(text: str = "") -> None:
+    """A line for people."""
+    sys.stdout.write(text + "\n")
+
+
+def note(text: str) -> None:
+    """A remark that is no result."""
+    sys.stderr.write(f"emberstate: {text}\n")
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], right: Iterable[str] = ()) -> None:
+    """A table; the columns in `right` are numbers. What is None is left empty."""
+    numbers = set(right)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column, justify="right" if column in numbers else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text("" if cell is None else str(cell)) for cell in row))
+    terminal = sys.stdout.isatty()
+    width = shutil.get_terminal_size().columns if terminal else _WIDE
+    # Rendered apart from writing it: a broken pipe is this program's to handle, not the library's.
+    buffer = io.StringIO()
+    Console(file=buffer, width=width, force_terminal=terminal, highlight=False, legacy_windows=False).print(table)
+    sys.stdout.write("".join(line.rstrip() + "\n" for line in buffer.getvalue().splitlines()))
+
+
+@contextlib.contextmanager
+def progress(what: str, total: int) -> Iterator[Tick]:
+    """A progress bar; the function it gives is told of steps that were done."""
+    # Asked here and not of the library, which may be told by the environment to take a file for a terminal.
+    terminal = sys.stderr.isatty()
+    console = Console(stderr=True, force_terminal=terminal)
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not terminal) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda steps: bar.advance(task, steps)
+
+
+def size_text(size: int) -> str:
+    """A number of bytes for people.
+
+    >>> size_text(0), size_text(1023), size_text(1536), size_text(5 * 2**30)
+    ('0 B', '1023 B', '1.5 KiB', '5.0 GiB')
+    """
+    number = float(size)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if number < 1024:
+            return f"{size} B" if unit == "B" else f"{number:.1f} {unit}"
+        number /= 1024
+    return f"{number:.1f} TiB"
+
+
+def time_text(micros: int | None) -> str | None:
+    """A time in µs since 1970 as ISO 8601 in UTC.
+
+    >>> time_text(1_700_000_000_000_000)
+    '2023-11-14T22:13:20Z'
+    """
+    if micros is None:
+        return None
+    try:
+        moment = _EPOCH + timedelta(microseconds=micros)
+    except OverflowError:
+        return f"{micros} µs"
+    return moment.isoformat().replace("+00:00", "Z")
+
+
+def value_text(value: Any) -> str:
+    """A stored value on one line.
+
+    >>> value_text("a b"), value_text({"a": [1, None]}), value_text(b"\\x01")
+    ('a b', '{"a": [1, null]}', '0x01')
+    """
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bytes):
+        return f"0x{value.hex()}"
+    if isinstance(value, dict | list | tuple) or value is None or isinstance(value, bool):
+        return json.dumps(msgspec.to_builtins(value, str_keys=True), ensure_ascii=False)
+    if isinstance(value, datetime):
+        return value.isoformat().replace("+00:00", "Z")
+    return str(value)

@@ -1,0 +1,89 @@
+"""What commands have in common: the location, which checkpoint of it, which operator, whether JSON is wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import click
+
+from emberstate.checkpoint.catalogue import checkpoint_numbers, savepoint_names
+from emberstate.checkpoint.checkpoint_reader import CheckpointReader
+from emberstate.checkpoint.manifest import Manifest, Operator
+from emberstate.checkpoint.storage import Storage
+from emberstate.checkpoint.storage_uri import open_storage
+from emberstate.cli.console import Refused
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+location_argument = click.argument("location")
+json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document instead of tables.")
+operator_option = click.option("--operator", metavar="NAME", help="Which operator; needed if there are several.")
+
+
+def checkpoint_options(command: F) -> F:
+    """`--checkpoint N` and `--savepoint NAME`; the newest checkpoint if neither is given."""
+    command = click.option("--savepoint", metavar="NAME", help="A savepoint instead of a checkpoint.")(command)
+    return click.option("--checkpoint", type=click.IntRange(min=0), metavar="N", help="Default: the newest.")(command)
+
+
+def open_location(location: str) -> Storage:
+    """The storage of a location that holds something."""
+    storage = open_storage(location)
+    if not checkpoint_numbers(storage) and not savepoint_names(storage):
+        raise Refused(f"there is no checkpoint and no savepoint in {storage.describe()}: check the location")
+    return storage
+
+
+def open_reader(
+    location: str, checkpoint: int | None, savepoint: str | None, pin_for: str | None = None
+) -> CheckpointReader:
+    """The checkpoint that was asked for, opened."""
+    if checkpoint is not None and savepoint is not None:
+        raise click.UsageError("give --checkpoint or --savepoint, not both")
+    storage = open_location(location)
+    if savepoint is not None:
+        pin_for = None  # nobody collects it
+    return CheckpointReader.open(storage, checkpoint, savepoint=savepoint, pin_for=pin_for)
+
+
+def pick_operator(manifest: Manifest, name: str | None) -> Operator:
+    """The operator of a name, or the only one."""
+    names = [operator.name for operator in manifest.operators]
+    if name is None:
+        if len(names) != 1:
+            raise click.UsageError(f"{manifest.describe()} has the operators {names}: choose one by --operator")
+        name = names[0]
+    found = manifest.operator(name)
+    if found is None:
+        raise Refused(f"{manifest.describe()} has no operator {name!r}; it has {names}")
+    return found
+
+
+def pick_states(reader: CheckpointReader, operator: str, names: Sequence[str]) -> list[str]:
+    """The states that were named, or all, by their addresses."""
+    there = [stored.address for stored in reader.states(operator)]
+    for name in names:
+        if name not in there:
+            raise Refused(f"operator {operator!r} has no state {name!r}; it has {there}")
+    return list(dict.fromkeys(names)) or there
+
+
+def pairs(values: Sequence[str], option: str) -> dict[str, str]:
+    """What options of the form `old=new` say."""
+    found: dict[str, str] = {}
+    for value in values:
+        old, equals, new = value.partition("=")
+        if not equals or not old or not new:
+            raise click.BadParameter(f"{value!r} is not of the form OLD=NEW", param_hint=option)
+        if old in found:
+            raise click.BadParameter(f"{old!r} is there twice", param_hint=option)
+        found[old] = new
+    return found
+
+
+def chosen(manifest: Manifest) -> dict[str, Any]:
+    """How JSON says which checkpoint it is about."""
+    source = "savepoint" if manifest.kind == "savepoint" else "checkpoint"
+    batch = None if manifest.batch is None else manifest.batch.id
+    return {"job": manifest.job, "source": source, "number": manifest.number, "batch": batch}

@@ -1,0 +1,59 @@
+"""A user's function, found by name, and what it declares.
+
+Its module is imported, and its `open` is called, as a pipeline would: this is the one command that runs code of the
+job.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
+
+from emberstate.checkpoint.manifest import Operator
+from emberstate.checkpoint.state_bindings import StateBinding, bindings_of
+from emberstate.cli.console import Refused
+from emberstate.heap.heap_keyed_state_backend import HeapKeyedStateBackend
+from emberstate.keygroups import KeySchema
+from emberstate.runtime.function import ProcessFunction
+from emberstate.runtime.operator import KeyedOperator
+
+
+def load_function(name: str) -> ProcessFunction:
+    """The function that `module:attribute` names: an object, a class, or something that gives it when called.
+
+    The current directory is searched first, as by `python -m`.
+    """
+    module, colon, path = name.partition(":")
+    if not colon or not module or not path:
+        raise Refused(f"{name!r} names no function: write module:Class, or module:object")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        found: Any = importlib.import_module(module)
+        for part in path.split("."):
+            found = getattr(found, part)
+        if not isinstance(found, ProcessFunction) and callable(found):
+            found = found()
+    except Exception as error:
+        raise Refused(
+            f"{name} could not be loaded: {type(error).__name__}: {error}. A class is called without arguments; if it "
+            f"needs some, name an object, or a function that makes one"
+        ) from error
+    if not isinstance(found, ProcessFunction):
+        raise Refused(f"{name} is no KeyedProcessFunction, nor one of its siblings, but {found!r:.100}")
+    return found
+
+
+def declared_states(function: ProcessFunction, operator: Operator) -> tuple[list[StateBinding], list[StateBinding]]:
+    """What a function declares over the keys of a stored operator: keyed states, and broadcast states."""
+    backend = HeapKeyedStateBackend(KeySchema(operator.key_schema), max_parallelism=operator.max_parallelism)
+    template = KeyedOperator(operator.name, function, backend)
+    template.open()
+    try:
+        side = template.broadcast_backend
+        return bindings_of(backend), [] if side is None else bindings_of(side)
+    finally:
+        template.close()
