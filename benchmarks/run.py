@@ -18,6 +18,7 @@ BENCHMARKS = (
     "runtime_loop",
     "windows",
     "rocksdb_states",
+    "spark_pipeline",
 )
 
 

@@ -1,8 +1,9 @@
 """Runs the whole suite on the compiled hot modules and, beside it, the engine's part of it on the interpreted ones.
 
-Both runs must pass, and have the same tests of the engine: a test that is silently left out of one of them
-would make "behaves alike, compiled or interpreted" an empty claim. `make test` calls this after it has built
-everything.
+Three runs go side by side: the suite without Spark, which waits for the disk most of the time; the interpreted engine;
+and what runs on Spark. All must pass, and the engine must have the same tests in both modes: a test that is silently
+left out of one of them would make "behaves alike, compiled or interpreted" an empty claim. `make test` calls this after
+it has built everything.
 """
 
 from __future__ import annotations
@@ -25,6 +26,19 @@ ENGINE = [
     folder
     for folder in ("src", "tests/heap", "tests/state", "tests/codec", "tests/rocksdb", "tests/runtime")
     if (ROOT / folder).is_dir()
+]
+#: What starts Spark, or the command line in processes of its own: a run of its own.
+SPARK = [
+    path
+    for path in (
+        "tests/spark",
+        "tests/cli",
+        "tests/examples",
+        "tests/stress",
+        "tests/keygroups/test_against_spark.py",
+        "tests/project/test_doc_code.py",
+    )
+    if (ROOT / path).exists()
 ]
 #: Says, in either mode, whether the modules under test are the ones that the mode promises.
 MODE_TEST = "tests/project/test_compiled.py"
@@ -76,16 +90,28 @@ def outcome(report: Path, code: int) -> Outcome:
     return Outcome(code == 0, **counts)
 
 
+def beside(mode: str, interpreted: bool, paths: list[str]) -> Outcome:
+    """Run pytest beside another run; its output goes to a file."""
+    with log_of(mode).open("w", encoding="utf-8") as output:
+        return run(mode, interpreted, paths, output)
+
+
+def log_of(mode: str) -> Path:
+    return RESULTS / f"{mode}.log"
+
+
 def main() -> int:
     RESULTS.mkdir(parents=True, exist_ok=True)
-    whole, engine = ["src", "tests"], [*ENGINE, MODE_TEST]
-    log = RESULTS / "interpreted.log"
-    print(f"\n== compiled: {' '.join(whole)}; beside it, interpreted: {' '.join(engine)}", flush=True)
-    with log.open("w", encoding="utf-8") as output, ThreadPoolExecutor(1) as beside:
-        second = beside.submit(run, "interpreted", True, engine, output)
-        compiled = run("compiled", False, whole, None)
-        interpreted = second.result()
-    print(f"\n== interpreted\n{log.read_text(encoding='utf-8')}", flush=True)
+    rest = ["src", "tests", *(f"--ignore={path}" for path in SPARK)]
+    print(f"\n== compiled: {' '.join(rest)}; beside it, the engine interpreted, and {' '.join(SPARK)}", flush=True)
+    with ThreadPoolExecutor(2) as others:
+        second = others.submit(beside, "interpreted", True, [*ENGINE, MODE_TEST])
+        third = others.submit(beside, "spark", False, SPARK)
+        compiled = run("compiled", False, rest, None)
+        interpreted, spark = second.result(), third.result()
+    for mode in ("interpreted", "spark"):
+        text = log_of(mode).read_text(encoding="utf-8") if log_of(mode).exists() else ""
+        print(f"\n== {mode}\n{text}", flush=True)
 
     note = " (but there is no C compiler: interpreted as well)" if NOTICE_FILE.exists() else ""
     print(f"\nengine compiled: {compiled}{note}")
@@ -93,7 +119,7 @@ def main() -> int:
     if compiled.collected != interpreted.collected:
         print("The engine's tests are not the same in both modes", file=sys.stderr)
         return 1
-    if not (compiled.succeeded and interpreted.succeeded):
+    if not (compiled.succeeded and interpreted.succeeded and spark.succeeded):
         print("Tests failed", file=sys.stderr)
         return 1
     return 0

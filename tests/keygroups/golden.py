@@ -193,6 +193,9 @@ def local_spark(application: str) -> SparkSession:
     """Start a small local Spark."""
     from pyspark.sql import SparkSession
 
+    from emberstate.spark.java import ensure_java
+
+    ensure_java()
     builder = SparkSession.builder.master("local[1]").appName(application)
     settings = {
         "spark.ui.enabled": "false",
