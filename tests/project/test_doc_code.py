@@ -1,18 +1,27 @@
-"""The Python code in the documentation runs.
+"""The Python code and the commands in the documentation run.
 
 The blocks of a page are one program, run in order in an empty folder. A block marked ```` ```python
-no-run ```` (it needs Spark, say) is compiled only; as each such block is a test, their number is seen.
+no-run ```` (it needs a cluster, say) is compiled only; as each such block is a test, their number is seen. A page
+with a block marked ```` ```python spark ```` is run by `tests/spark/test_doc_pages.py`. A page that has commands, too,
+is run by `tests.project.page`.
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import emberstate
+from tests.project.console import Command, commands, matches, objection
 from tests.project.markdown import ROOT, Block, blocks, documents
+from tests.project.page import has_files_or_commands, needs_spark
+
+#: Its commands are run by `tests/cli/test_cli_docs.py`.
+CLI_PAGE = ROOT / "docs" / "cli.md"
 
 
 def python_blocks(file: Path, run: bool) -> list[Block]:
@@ -38,12 +47,41 @@ def run(file: Path, folder: Path) -> subprocess.CompletedProcess[str]:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+def run_with_commands(file: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run the page's code and its commands."""
+    path = os.pathsep.join([str(ROOT), str(Path(emberstate.__file__).parents[1])])
+    return subprocess.run(
+        [sys.executable, "-m", "tests.project.page", str(file)],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": path},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
         timeout=120,
         check=False,
     )
 
 
-PAGES = [file for file in documents() if python_blocks(file, run=True)]
+def has_commands(file: Path) -> bool:
+    return file != CLI_PAGE and has_files_or_commands(file)
+
+
+LOCAL = [file for file in documents() if not needs_spark(file)]
+PAGES = [file for file in LOCAL if python_blocks(file, run=True) and not has_commands(file)]
+PAGES_WITH_COMMANDS = [file for file in LOCAL if has_commands(file)]
+UNRUN_COMMANDS = [
+    (file, command)
+    for file in documents()
+    for block in blocks(file.read_text(encoding="utf-8"))
+    if block.info[:1] == ("console",)
+    for command in commands(block)
+    if not command.run
+]
 NOT_RUN = [(file, block) for file in documents() for block in python_blocks(file, run=False)]
 
 
@@ -53,6 +91,22 @@ def test_code_runs(file: Path, tmp_path: Path) -> None:
     done = run(file, tmp_path)
 
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("file", PAGES_WITH_COMMANDS, ids=lambda file: str(file.relative_to(ROOT)))
+def test_code_and_commands_run(file: Path, tmp_path: Path) -> None:
+    """Catches: an example or a command that the code has moved away from; output that is not what the page shows."""
+    done = run_with_commands(file, tmp_path)
+
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("file", "command"), [pytest.param(f, c, id=f"{f.relative_to(ROOT)}:{c.line}") for f, c in UNRUN_COMMANDS]
+)
+def test_commands_that_are_not_run(file: Path, command: Command) -> None:
+    """Catches: a command that could be run and is not; one that makes what is not there."""
+    assert objection(command) is None
 
 
 @pytest.mark.parametrize(
@@ -77,3 +131,28 @@ def test_blocks_share_names_and_errors_show(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "line 15" in done.stderr
     assert "SystemError: 1" in done.stderr
+
+
+def test_commands_are_run_and_compared(tmp_path: Path) -> None:
+    """Catches: a check of commands that runs nothing, or takes any output, or does not know a file's block."""
+    page = Path("page.md")
+    text = "```python task.py\nimport nothing\n```\n```console\n$ emberstate --version\nemberstate, version {}\n```\n"
+    found = tmp_path / page.name
+    found.write_text(text.format("…"), encoding="utf-8")
+    assert has_files_or_commands(found)
+    assert run_with_commands(found, tmp_path).returncode == 0
+    assert (tmp_path / "task.py").read_text(encoding="utf-8") == "import nothing\n"
+
+    found.write_text(text.format("77"), encoding="utf-8")
+    done = run_with_commands(found, tmp_path)
+    assert done.returncode == 1
+    assert f"{page.name}:5: $ emberstate --version" in done.stderr
+
+
+def test_output_is_compared() -> None:
+    """Catches: a comparison that takes anything for what is shown."""
+    assert matches("a   b 1.5 KiB\n\nc …", "a b 77 B\nc d e\n")
+    assert matches("a\n…\nd", "a\nb\nc\nd\n")
+    assert not matches("a b", "a c\n")
+    assert not matches("a b", "a b\nmore\n")
+    assert not matches("a …", "a b\nmore\n")

@@ -33,24 +33,28 @@ def test_no_report_is_a_failure(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("compiled", "interpreted", "code"),
+    ("compiled", "interpreted", "spark", "code"),
     [
-        (Outcome(True, 5, 0, 0), Outcome(True, 5, 0, 0), 0),
-        (Outcome(True, 5, 0, 0), Outcome(True, 4, 0, 1), 0),
-        (Outcome(True, 5, 0, 0), Outcome(True, 4, 0, 0), 1),
-        (Outcome(False, 5, 0, 0), Outcome(True, 5, 0, 0), 1),
-        (Outcome(True, 5, 0, 0), Outcome(False, 4, 1, 0), 1),
+        (Outcome(True, 5, 0, 0), Outcome(True, 5, 0, 0), True, 0),
+        (Outcome(True, 5, 0, 0), Outcome(True, 4, 0, 1), True, 0),
+        (Outcome(True, 5, 0, 0), Outcome(True, 4, 0, 0), True, 1),
+        (Outcome(False, 5, 0, 0), Outcome(True, 5, 0, 0), True, 1),
+        (Outcome(True, 5, 0, 0), Outcome(False, 4, 1, 0), True, 1),
+        (Outcome(True, 5, 0, 0), Outcome(True, 5, 0, 0), False, 1),
     ],
 )
 def test_exit_code(
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     compiled: Outcome,
     interpreted: Outcome,
+    spark: bool,
     code: int,
 ) -> None:
     """Catches: `make test` that succeeds with failures, or with tests missing in one mode."""
-    outcomes = {"compiled": compiled, "interpreted": interpreted}
+    outcomes = {"compiled": compiled, "interpreted": interpreted, "spark": Outcome(spark, 0, 0, 0)}
+    monkeypatch.setattr(run_tests, "RESULTS", tmp_path)
     monkeypatch.setattr(run_tests, "run", lambda mode, interpreted, paths, output: outcomes[mode])
 
     assert run_tests.main() == code
