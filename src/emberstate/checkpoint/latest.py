@@ -66,7 +66,8 @@ def find_latest(
         except CorruptionError as error:
             raise CorruptionError(
                 f"the newest checkpoint is damaged: {error}. There are {len(numbers) - 1} older ones; to go on from "
-                f"the newest sound one, and lose the batches after it, open with on_corruption='previous'."
+                f"the newest sound one, and lose the batches after it, open with on_corruption='previous'; of a "
+                f"pipeline, make a savepoint of an older checkpoint (emberstate savepoint create) and start from that."
             ) from error
     return Latest(_newest_sound(storage, job, numbers), numbers[-1])
 

@@ -110,8 +110,8 @@ def _opened(
     if (stored.key_schema, stored.max_parallelism) != (empty.key_schema, empty.max_parallelism):
         raise RestoreRefusedError(
             f"operator {spec.name!r} has keys of {list(stored.key_schema)} in {stored.max_parallelism} key groups, "
-            f"declared are {list(empty.key_schema)} in {empty.max_parallelism}: its keys would be in other groups. "
-            f"Declare what is stored, or rewrite a savepoint offline."
+            f"declared are {list(empty.key_schema)} in {empty.max_parallelism} (max_parallelism): its keys would be in "
+            f"other groups. Declare what is stored, or rewrite a savepoint offline."
         )
     slots, settled = stored.slots, stored.settled
     if spec.declared is not None:

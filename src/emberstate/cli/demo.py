@@ -22,6 +22,7 @@ from rich.live import Live
 from rich.table import Table
 
 from emberstate.checkpoint.fs_state_backend import FsStateBackend
+from emberstate.cli.console import Refused
 from emberstate.cli.demo_job import PAYMENTS, REPORTS, Report, WatchedCards, generate, in_a_loop
 from emberstate.spark.pipeline import Pipeline
 from emberstate.spark.progress import Progress
@@ -76,7 +77,7 @@ def _folder(given: Path | None) -> Path:
     else:
         folder = given.absolute()
         if folder.exists() and any(folder.iterdir()) and not (folder / _MARKER).exists():
-            raise click.ClickException(f"{folder} is not empty, and not of an earlier demo: name another directory")
+            raise Refused(f"{folder} is not empty, and not of an earlier demo: name another directory")
         shutil.rmtree(folder, ignore_errors=True)
     (folder / "input").mkdir(parents=True)
     (folder / _MARKER).touch()

@@ -63,8 +63,7 @@ def run_in_slot(
     """Have the slot at `place` of this executor run a request on the rows of `batches`.
 
     `program` gives the pickled `SlotProgram` if the slot asks for it; `schema` is that of the rows if no batch comes
-    to tell it; `executor` is whom the slot belongs to
-    (default: the executor of the calling worker).
+    to tell it; `executor` is whom the slot belongs to (default: the executor of the calling worker).
 
     Raises:
         SlotDiedError: the slot ended meanwhile; nothing is lost, run the task again.
