@@ -258,13 +258,23 @@ def _without(one: list[Any], other: list[Any]) -> list[Any]:
 
 
 def _what_next(console: Console, folder: Path) -> None:
+    program = _program()
     console.print("\nLook at what it left behind:")
     commands: list[tuple[str, str]] = [
-        (f"emberstate checkpoints ls {folder}/state", "the checkpoints"),
-        (f"emberstate state ls {folder}/state", "the states in the latest"),
-        (f"emberstate state get {folder}/state merchants card-007", "where card-007 was used last"),
-        (f"emberstate state top {folder}/state", "the biggest keys and key groups"),
-        (f"emberstate checkpoints verify {folder}/state", "whether every byte is what was written"),
+        (f"{program} checkpoints ls {folder}/state", "the checkpoints"),
+        (f"{program} state ls {folder}/state", "the states in the latest"),
+        (f"{program} state get {folder}/state merchants card-007", "where card-007 was used last"),
+        (f"{program} state top {folder}/state", "the biggest keys and key groups"),
+        (f"{program} checkpoints verify {folder}/state", "whether every byte is what was written"),
     ]
     for command, what in commands:
         console.print(f"  {command}\n    [dim]{what}[/dim]", soft_wrap=True)
+
+
+def _program() -> str:
+    """What to type for this program, where it is not in the PATH too."""
+    if shutil.which("emberstate") is not None:
+        return "emberstate"
+    python = Path(sys.executable)
+    here = Path.cwd()
+    return f"{python.relative_to(here) if python.is_relative_to(here) else python} -m emberstate"
