@@ -31,7 +31,7 @@ import msgspec
 from emberstate.checkpoint.acknowledgement import Acknowledgement, SlotTask
 from emberstate.checkpoint.coordinator import Redelivery, Transaction
 from emberstate.checkpoint.layout import new_id
-from emberstate.checkpoint.manifest import Batch, Manifest
+from emberstate.checkpoint.manifest import Manifest
 from emberstate.checkpoint.state_backend import StateBackend
 from emberstate.checkpoint.storage import Storage
 from emberstate.errors import InvariantError
@@ -55,7 +55,8 @@ from emberstate.spark.slot_request import SlotAnswer, SlotRequest
 from emberstate.spark.slot_shim import ANSWER_SCHEMA, SlotShim
 from emberstate.spark.source_position import SourcePosition
 from emberstate.spark.task_errors import emberstate_error
-from emberstate.state.durations import as_duration, as_micros
+from emberstate.spark.watermark import next_watermark
+from emberstate.state.durations import as_duration
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -256,19 +257,11 @@ class BatchRunner:
 
     def _watermark(self) -> int | None:
         """What the rows so far say about how far event time has got."""
-        number = self._plan.event_time_stage
-        last: Batch | None = self._coordinator.latest.batch or self._coordinator.savepoint_batch
-        if number is None or last is None or last.max_event_time is None:
-            return None
-        stage = self._plan.stages[number]
-        watermark = last.max_event_time - as_micros(stage.out_of_orderness, "out_of_orderness")
-        if stage.idle_timeout is not None:
-            now = self._plan.clock.now_micros()
-            if self._rows_at is None:
-                self._rows_at = now
-            if now - self._rows_at >= as_micros(stage.idle_timeout, "idle_timeout"):
-                watermark += now - self._rows_at  # event time goes on at the pace of the clock
-        return watermark
+        now = self._plan.clock.now_micros()
+        if self._rows_at is None:
+            self._rows_at = now
+        last = self._coordinator.latest.batch or self._coordinator.savepoint_batch
+        return next_watermark(self._plan, last, self._rows_at, now)
 
     # -- outputs --------------------------------------------------------------------------------------------
 
