@@ -105,8 +105,8 @@ class SmallJob:
         for task, slot in zip(transaction.tasks, self.slots, strict=True):
             slot.start(task)
             count_words(slot, words, self.batch + 1)
-            if settle and slot._writer is not None:
-                slot._writer.wait(60)
+            if settle:
+                wait_for_rewrite(slot)
             rows = [("out", len(words), " ".join(words).encode() * 20)]
             acknowledgements.append(slot.prepare(rows))
         manifest = self.coordinator.commit(transaction, acknowledgements)
@@ -138,6 +138,17 @@ class SmallJob:
             if number not in condemned:
                 self.check(storage, read_checkpoint(storage, number))
         return numbers
+
+
+def wait_for_rewrite(slot: SlotCheckpoint) -> None:
+    """Until nothing runs in a slot's background."""
+    assert slot._writer is None or slot._writer.wait(120), "it hangs"
+
+
+def settle(job: SmallJob) -> None:
+    """The same for all slots."""
+    for slot in job.slots:
+        wait_for_rewrite(slot)
 
 
 def count_words(slot: SlotCheckpoint, words: tuple[str, ...], batch: int) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import logging
+import threading
+from collections.abc import Sequence
 
 import msgspec
 import pytest
@@ -16,8 +18,9 @@ from emberstate.checkpoint.layout import bundle_path, condemned_path, manifest_p
 from emberstate.checkpoint.pins import pin
 from emberstate.checkpoint.references import beyond_retention
 from emberstate.checkpoint.retention import Retention
+from emberstate.checkpoint.storage import BytesLike
 from emberstate.errors import CheckpointCollectedError, FencedError, RestoreRefusedError, StateDeclarationError
-from tests.checkpoint.small_job import SharedMemory, SmallJob, unreferenced
+from tests.checkpoint.small_job import SharedMemory, SmallJob, settle, unreferenced
 from tests.checkpoint.threads import Thread
 
 
@@ -175,18 +178,31 @@ def test_files_of_the_transaction_in_flight_stay() -> None:
     job.check_all(storage)
 
 
+class HeldRewrites(SharedMemory):
+    """What is written in the background waits until it is wanted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wanted = threading.Event()
+
+    def write_new(self, path: str, data: BytesLike | Sequence[BytesLike]) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            assert self.wanted.wait(120)
+        super().write_new(path, data)
+
+
 def test_rewrites_stay_while_they_are_ordered() -> None:
     """Catches: a base collected between being written and being adopted; one that was rejected staying for good."""
-    storage = SharedMemory()
+    storage = HeldRewrites()
     job = SmallJob(storage, inline_bytes=0)
     coordinator = job.open()
     ordered: set[str] = set()
     for _ in range(20):
+        storage.wanted.clear()  # none is written in time for the batch that began it
         job.run("ann", "bob", "eve", settle=False)
-        for slot in job.slots:
-            assert slot._writer is not None
-            slot._writer.wait(60)  # it is written, and nobody has acknowledged it
         ordered |= coordinator.unfinished
+        storage.wanted.set()
+        settle(job)  # it is written, and nobody has acknowledged it
         coordinator.collect()
     assert len(ordered) > 2
     assert coordinator.statistics().adopted > 2

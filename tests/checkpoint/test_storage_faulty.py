@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import errno
+import gc
+import random
 import threading
+import time
+from pathlib import Path
 
 import pytest
 
-from emberstate.checkpoint.faulty_storage import FaultPlan, FaultyStorage, Gate, SimulatedKill
+from emberstate.checkpoint.faulty_storage import FaultPlan, FaultyFileSystem, FaultyStorage, Gate, SimulatedKill
+from emberstate.checkpoint.local_storage import LocalStorage
 from emberstate.checkpoint.memory_storage import MemoryStorage
 from emberstate.checkpoint.storage import StorageOutcomeUnknownError
 from emberstate.errors import StorageError
+from tests.checkpoint.threads import Thread
 
 
 @pytest.fixture
@@ -107,3 +113,44 @@ def test_deleting_fails_half_way(storage: FaultyStorage) -> None:
     with pytest.raises(StorageError):
         storage.delete_all(["a", "b", "c"])
     assert storage.list() == ["b", "c"]
+
+
+def test_a_disk_that_threads_share(tmp_path: Path) -> None:
+    """Catches: a name added to the record while another thread goes through it; a write that the record misses."""
+    disk = FaultyFileSystem(tmp_path / "root", FaultPlan({}))
+    storage = LocalStorage(tmp_path / "root", file_system=disk)
+    together = threading.Barrier(4)
+
+    def write(writer: int) -> None:
+        together.wait(120)
+        for number in range(20):
+            storage.write_new(f"state/{writer}-{number}", f"{writer} {number}".encode())
+
+    def change_places(*_: object) -> None:
+        time.sleep(1e-5)  # another thread's turn
+
+    threshold = gc.get_threshold()
+    gc.callbacks.append(change_places)
+    gc.set_threshold(20)  # in the middle of everything: whatever allocates may collect
+    try:
+        for thread in [Thread(lambda writer=writer: write(writer)) for writer in range(4)]:  # type: ignore[misc]
+            thread.join()
+    finally:
+        gc.set_threshold(*threshold)
+        gc.callbacks.remove(change_places)
+    disk.crash(tmp_path / "left", random.Random(1), "lost")
+    left = {path.name: path.read_text() for path in (tmp_path / "left" / "state").iterdir()}
+    assert left == {f"{writer}-{number}": f"{writer} {number}" for writer in range(4) for number in range(20)}
+
+
+def test_a_file_that_was_removed_keeps_its_bytes(tmp_path: Path) -> None:
+    """Catches: a name whose removal a power loss undoes, and which then has the bytes of a later file: inodes are
+    used again."""
+    disk = FaultyFileSystem(tmp_path / "root", FaultPlan({}))
+    storage = LocalStorage(tmp_path / "root", file_system=disk)
+    storage.write_new("old/1", b"first")
+    disk.unlink(tmp_path / "root" / "old" / "1")
+    for number in range(20):
+        storage.write_new(f"new/{number}", b"later")
+    disk.crash(tmp_path / "left", random.Random(1), "lost")
+    assert (tmp_path / "left" / "old" / "1").read_bytes() == b"first"

@@ -10,7 +10,8 @@ A point is `before-` or `after-` and an operation, such as `after-link` or `befo
 environment variable EMBERSTATE_KILL_POINT, a point or `point:n` for its n-th occurrence, ends the process
 there by SIGKILL. Only a plan reads it; production code has no plan.
 
-Thread safety: as the storage that is wrapped; plans may be extended while they are in use.
+Thread safety: as the storage that is wrapped; plans may be extended while they are in use, and a file system's
+record is guarded by a lock that no call is held under: not at a gate, nor while its plan acts.
 """
 
 from __future__ import annotations
@@ -160,7 +161,8 @@ class FaultPlan:
             try:
                 rule.act()
             except SimulatedKill:
-                self.dead = True
+                with self._lock:
+                    self.dead = True
                 raise
 
 
@@ -241,7 +243,7 @@ class FaultyStorage(Storage):
             raise explain(error, f"{operation} {path} in {self.describe()}", kind) from error
 
 
-_Entry = int | Literal["directory"] | None  # what a name stands for: an inode, a directory, nothing
+_Entry = int | Literal["directory"] | None  # what a name stands for: a file, a directory, nothing
 
 
 class FaultyFileSystem(FileSystem):
@@ -258,53 +260,56 @@ class FaultyFileSystem(FileSystem):
     def __init__(self, root: str | os.PathLike[str], plan: FaultPlan | None = None) -> None:
         self.plan = FaultPlan() if plan is None else plan
         self._root = Path(os.path.realpath(root))
+        self._lock = threading.Lock()  # guards what follows: an effect and its record are one step
         self._opened: dict[int, Path] = {}
-        self._synced: dict[int, bytes] = {}  # inode: its bytes at the last fsync
-        self._content: dict[int, bytes] = {}  # inode: its bytes
+        self._numbers: dict[int, int] = {}  # inode: the file's number; inodes are used again, numbers are not
+        self._synced: dict[int, bytes] = {}  # file: its bytes at the last fsync
+        self._content: dict[int, bytes] = {}  # file: its bytes
         self._names: dict[Path, list[_Entry]] = {}  # what it stood for, since the last sync of its directory
         for path in [self._root, *self._root.rglob("*")] if self._root.exists() else []:
-            inode = path.stat().st_ino
-            self._names[path] = ["directory" if path.is_dir() else inode]
+            self._names[path] = ["directory"]
             if path.is_file():
-                self._synced[inode] = self._content[inode] = path.read_bytes()
+                inode = path.stat().st_ino  # of one file, under whatever names
+                number = self._numbers[inode] if inode in self._numbers else self._new_file(inode)
+                self._synced[number] = self._content[number] = path.read_bytes()
+                self._names[path] = [number]
 
     def make_directory(self, path: Path) -> None:
         def effect() -> None:
             path.mkdir()
             self._became(path, "directory")
 
-        self.plan.around("make_directory", str(path), effect)
+        self._do("make_directory", str(path), effect)
 
     def create(self, path: Path) -> int:
         def effect() -> int:
             file = FileSystem.create(self, path)
-            inode = os.fstat(file).st_ino
             self._opened[file] = path
-            self._synced[inode] = self._content[inode] = b""
-            self._became(path, inode)
+            self._became(path, self._new_file(os.fstat(file).st_ino))
             return file
 
-        return self.plan.around("create", str(path), effect)
+        return self._do("create", str(path), effect)
 
     def write(self, file: int, data: memoryview) -> int:
         def effect(keep: int | None = None) -> int:
             written = os.write(file, data[:keep])
-            self._content[os.fstat(file).st_ino] += data[:written]
+            self._content[self._numbers[os.fstat(file).st_ino]] += data[:written]
             return written
 
-        return self.plan.around("write", str(self._opened.get(file)), effect, effect)
+        return self._do("write", str(self._path_of(file)), effect, effect)
 
     def fsync(self, file: int) -> None:
         def effect() -> None:
-            inode = os.fstat(file).st_ino
-            if inode in self._content:
-                self._synced[inode] = self._content[inode]
+            number = self._numbers.get(os.fstat(file).st_ino)
+            if number is not None:
+                self._synced[number] = self._content[number]
 
-        self.plan.around("fsync", str(self._opened.get(file)), effect)
+        self._do("fsync", str(self._path_of(file)), effect)
 
     def close(self, file: int) -> None:
-        path = self._opened.pop(file, None)
-        os.close(file)  # whatever the plan says: the process that runs the tests must not run out of them
+        with self._lock:
+            path = self._opened.pop(file, None)
+            os.close(file)  # whatever the plan says: the process that runs the tests must not run out of them
         self.plan.around("close", str(path), lambda: None)
 
     def link(self, source: Path, target: Path) -> None:
@@ -312,14 +317,14 @@ class FaultyFileSystem(FileSystem):
             target.hardlink_to(source)
             self._became(target, self._names[source][-1])
 
-        self.plan.around("link", str(target), effect)
+        self._do("link", str(target), effect)
 
     def unlink(self, path: Path) -> None:
         def effect() -> None:
             path.unlink()
             self._became(path, None)
 
-        self.plan.around("unlink", str(path), effect)
+        self._do("unlink", str(path), effect)
 
     def open_directory(self, path: Path) -> int:
         def effect() -> int:
@@ -327,25 +332,25 @@ class FaultyFileSystem(FileSystem):
             self._opened[directory] = path
             return directory
 
-        return self.plan.around("open_directory", str(path), effect)
+        return self._do("open_directory", str(path), effect)
 
     def fsync_directory(self, directory: int) -> None:
-        folder = self._opened[directory]
+        folder = self._path_of(directory)
 
         def effect() -> None:
-            for name, stood_for in list(self._names.items()):  # other threads add to them
+            for name, stood_for in self._names.items():
                 if name.parent == folder:
                     del stood_for[:-1]
 
-        self.plan.around("fsync_directory", str(folder), effect)
+        self._do("fsync_directory", str(folder), effect)
 
     def every_crash(self) -> Iterator[dict[str, bytes]]:
         """Every tree, as contents by path, that a power loss could leave now. For few files only."""
-        names, inodes = self._options()
+        names, files = self._options()
         for entries in itertools.product(*names.values()):
-            for contents in itertools.product(*inodes.values()):
+            for contents in itertools.product(*files.values()):
                 yield self._tree(
-                    dict(zip(names, entries, strict=True)), dict(zip(inodes, contents, strict=True))
+                    dict(zip(names, entries, strict=True)), dict(zip(files, contents, strict=True))
                 )
 
     def crash(
@@ -358,32 +363,56 @@ class FaultyFileSystem(FileSystem):
                 return rng.choice(options)
             return options[0] if unsynced == "lost" else options[-1]
 
-        names, inodes = self._options()
-        tree = self._tree({n: pick(o) for n, o in names.items()}, {i: pick(o) for i, o in inodes.items()})
+        names, files = self._options()
+        tree = self._tree({n: pick(o) for n, o in names.items()}, {i: pick(o) for i, o in files.items()})
         into.mkdir(parents=True, exist_ok=True)
         for path, content in tree.items():
             (into / path).parent.mkdir(parents=True, exist_ok=True)
             (into / path).write_bytes(content)
+
+    def _do(
+        self, operation: str, path: str, effect: Callable[[], T], torn: Callable[[int], object] | None = None
+    ) -> T:
+        def carry_out() -> T:
+            with self._lock:
+                return effect()
+
+        def tear(keep: int) -> None:
+            if torn is not None:
+                with self._lock:
+                    torn(keep)
+
+        return self.plan.around(operation, path, carry_out, tear)
+
+    def _path_of(self, file: int) -> Path | None:
+        with self._lock:
+            return self._opened.get(file)
+
+    def _new_file(self, inode: int) -> int:
+        number = self._numbers[inode] = len(self._content)
+        self._synced[number] = self._content[number] = b""
+        return number
 
     def _became(self, path: Path, entry: _Entry) -> None:
         self._names.setdefault(path, [None]).append(entry)
 
     def _options(self) -> tuple[dict[Path, list[_Entry]], dict[int, list[bytes]]]:
         """For each name and each file what may be left of it: first what is durable, last what is there."""
-        inodes = {}
-        for inode, content in self._content.items():
-            durable = self._synced[inode]
-            late = len(content) - len(durable)
-            torn = [content[: len(durable) + late // 2], durable + bytes(late)]  # cut off; or never written
-            inodes[inode] = [durable, *torn, content] if late else [content]
-        return {name: list(self._names[name]) for name in sorted(self._names)}, inodes
+        files = {}
+        with self._lock:
+            for number, content in self._content.items():
+                durable = self._synced[number]
+                late = len(content) - len(durable)
+                torn = [content[: len(durable) + late // 2], durable + bytes(late)]  # cut off; or never written
+                files[number] = [durable, *torn, content] if late else [content]
+            return {name: list(self._names[name]) for name in sorted(self._names)}, files
 
-    def _tree(self, names: dict[Path, _Entry], inodes: dict[int, bytes]) -> dict[str, bytes]:
+    def _tree(self, names: dict[Path, _Entry], files: dict[int, bytes]) -> dict[str, bytes]:
         tree = {}
         gone: set[Path] = set()
         for name, entry in names.items():  # parents come before what they hold
             if name.parent in gone or entry is None:
                 gone.add(name)
             elif isinstance(entry, int):
-                tree[str(name.relative_to(self._root))] = inodes[entry]
+                tree[str(name.relative_to(self._root))] = files[entry]
         return tree
