@@ -78,6 +78,25 @@ def test_event_time_goes_on_after_the_idle_timeout(stream: Stream) -> None:
     assert kept.rows == [("a", at(0), at(1), 3)]
 
 
+def test_an_idle_watermark_goes_on_after_a_restart(stream: Stream) -> None:
+    """Catches: a restart after which event time stands still for as long as the stream was idle before."""
+    clock = ManualClock(micros(0))
+
+    def run_until(seconds: float, watermark: float) -> None:
+        progress = list[es.Progress]()
+        stage = stream.pipeline(clock=clock).key_by("key").event_time("ts", idle_timeout="30 seconds")
+        pipeline = stage.process("totals", Totals(), TOTALS).sink(Kept()).listener(progress.append)
+        query = stream.start(pipeline, heartbeat=BEAT)
+        wait_in(query, lambda: progress, "a batch")
+        clock.set(micros(seconds))
+        wait_in(query, lambda: progress[-1].watermark == at(watermark), f"the watermark {watermark}")
+        query.stop()
+
+    stream.add([("a", at(0), 1)])
+    run_until(3000, 3000)
+    run_until(3010, 3010)
+
+
 def test_a_heartbeat_beside_data_changes_nothing(stream: Stream) -> None:
     """Catches: rows that a heartbeat's batch loses or doubles, with a restart in between."""
     given = events(120)

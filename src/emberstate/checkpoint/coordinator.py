@@ -23,6 +23,8 @@ import errno
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+import msgspec
+
 from emberstate.checkpoint.acknowledgement import Acknowledgement, SlotTask
 from emberstate.checkpoint.catalogue import read_checkpoint, read_savepoint
 from emberstate.checkpoint.chain import DEFAULT_POLICY, ChainPolicy, RewriteOrder, plan_rewrite
@@ -32,7 +34,7 @@ from emberstate.checkpoint.incarnation import check_newest, claim, fenced, newes
 from emberstate.checkpoint.intent import Intent, fix
 from emberstate.checkpoint.latest import Latest, OnCorruption, find_latest, kept_outputs
 from emberstate.checkpoint.layout import manifest_path, new_id
-from emberstate.checkpoint.manifest import Batch, Holder, Manifest, Parent, SlotChain, open_manifest
+from emberstate.checkpoint.manifest import Batch, Holder, Idle, Manifest, Parent, SlotChain, open_manifest
 from emberstate.checkpoint.opening import OperatorSpec, opened_operators
 from emberstate.checkpoint.pins import check_not_condemned
 from emberstate.checkpoint.retention import DEFAULT_RETAINED, Collected, Retention, check_retained
@@ -225,10 +227,12 @@ class CheckpointCoordinator:
         return frozenset(order.id for order in self._orders.values())
 
     def begin(
-        self, batch: int, *, query: str, source: str, watermark: int | None = None
+        self, batch: int, *, query: str, source: str, watermark: int | None = None, idle: Idle | None = None
     ) -> Transaction | Redelivery:
         """Begin a batch: what is fixed about it, and a task for every slot. A batch that was committed already is
         not run again; its outputs are to be delivered again.
+
+        `idle` is stored if the batch turns out to have no rows with an event time.
 
         Raises:
             RestoreRefusedError: it is not the batch that follows, or comes with other input than before.
@@ -250,7 +254,7 @@ class CheckpointCoordinator:
         # A clock that steps back stands still here: a base may have left out what had expired, hot state has it.
         now = self._clock.now_micros()
         now = now if last is None else max(now, last.processing_time)
-        wanted = Batch(batch, query, source, now, watermark)
+        wanted = Batch(batch, query, source, now, watermark, idle=idle)
         origin = self._latest.origin
         intent = fix(self._storage, Intent(wanted, origin, self._holder.incarnation, self._holder.token))
         transaction = Transaction(intent, tuple(self._tasks(intent.batch)), self._latest)
@@ -481,6 +485,7 @@ def _origin(before: Manifest | None, newest: int, start_from: int | None, ident:
 
 def _with_max_event_time(batch: Batch, before: Batch | None, acknowledgements: Sequence[Acknowledgement]) -> Batch:
     times = [a.max_event_time for a in acknowledgements if a.max_event_time is not None]
+    idle = None if times else batch.idle
     if before is not None and before.max_event_time is not None:
         times.append(before.max_event_time)
-    return Batch(batch.id, batch.query, batch.source, batch.processing_time, batch.watermark, max(times, default=None))
+    return msgspec.structs.replace(batch, max_event_time=max(times, default=None), idle=idle)

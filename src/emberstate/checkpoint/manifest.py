@@ -140,6 +140,15 @@ class Holder(msgspec.Struct, frozen=True):
         return f"incarnation {self.incarnation} (host {self.host}, pid {self.pid}, started {self.started})"
 
 
+class Idle(msgspec.Struct, frozen=True):
+    """Since when no row has come."""
+
+    #: The processing time of the last batch that had rows.
+    since: Micros
+    #: How far its rows, or the time before them, had brought event time.
+    watermark: Micros
+
+
 class Batch(msgspec.Struct, frozen=True, omit_defaults=True):
     """The batch whose end a checkpoint is."""
 
@@ -150,6 +159,8 @@ class Batch(msgspec.Struct, frozen=True, omit_defaults=True):
     processing_time: Micros
     watermark: Micros | None = None
     max_event_time: Micros | None = None
+    #: Of a batch without rows.
+    idle: Idle | None = None
 
 
 class Parent(msgspec.Struct, frozen=True):

@@ -55,7 +55,7 @@ from emberstate.spark.slot_request import SlotAnswer, SlotRequest
 from emberstate.spark.slot_shim import ANSWER_SCHEMA, SlotShim
 from emberstate.spark.source_position import SourcePosition
 from emberstate.spark.task_errors import emberstate_error
-from emberstate.spark.watermark import next_watermark
+from emberstate.spark.watermark import idle_since, next_watermark
 from emberstate.state.durations import as_duration
 
 if TYPE_CHECKING:
@@ -89,7 +89,6 @@ class BatchRunner:
         self._coordinating = threading.Lock()
         self._coordinator = open_job(plan, self._jobs, backend)
         self._programs = [self._program(spark, number) for number in range(len(self._jobs))]
-        self._rows_at: int | None = None  # processing time of the last batch that had rows
         self.last_progress: Progress | None = None
         #: Processing-time timers that were waiting when the last batch that ran ended.
         self.waiting_timers = 0
@@ -139,8 +138,13 @@ class BatchRunner:
         started = time.perf_counter()
         spark = frame.sparkSession
         with self._coordinating:
+            last = self._coordinator.latest.batch or self._coordinator.savepoint_batch
             begun = self._coordinator.begin(
-                batch, query=position.query, source=position.offsets, watermark=self._watermark()
+                batch,
+                query=position.query,
+                source=position.offsets,
+                watermark=next_watermark(self._plan, last),
+                idle=idle_since(self._plan, last),
             )
         runs: list[StageRun] = []
         if isinstance(begun, Redelivery):
@@ -195,10 +199,7 @@ class BatchRunner:
                 outputs = [_content(output) for output in written]
                 frame = output_frame(spark, outputs, self._row_types[number][MAIN], self._backend)
         with self._coordinating:
-            manifest = self._coordinator.commit(begun, acknowledgements, commit_micros(runs))
-        if any(one.counts.get("rows") for one in runs[0].acknowledgements):
-            self._rows_at = begun.batch.processing_time
-        return manifest
+            return self._coordinator.commit(begun, acknowledgements, commit_micros(runs))
 
     def _run_stage(
         self, frame: DataFrame, number: int, tasks: Sequence[SlotTask], side: SlotTask | None, end_watermark: int | None
@@ -254,14 +255,6 @@ class BatchRunner:
         storage = self._backend.open_storage()
         apart = "" if storage.shared else f" {id(storage)}"
         return f"{self._plan.name} at {storage.describe()}{apart}"
-
-    def _watermark(self) -> int | None:
-        """What the rows so far say about how far event time has got."""
-        now = self._plan.clock.now_micros()
-        if self._rows_at is None:
-            self._rows_at = now
-        last = self._coordinator.latest.batch or self._coordinator.savepoint_batch
-        return next_watermark(self._plan, last, self._rows_at, now)
 
     # -- outputs --------------------------------------------------------------------------------------------
 

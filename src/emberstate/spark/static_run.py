@@ -56,9 +56,14 @@ def run_static(
     start = None if savepoint is None else SavepointStart(savepoint, plan.backend, "elsewhere")
     # Its slots are of no use to anybody afterwards.
     idle = min(as_duration(plan.slot_idle, "slot_idle"), _SLOT_IDLE)
+    # The times of rows that are all there have nothing to do with the clock.
+    stages = tuple(dataclasses.replace(stage, idle_timeout=None) for stage in plan.stages)
     try:
         runner = BatchRunner(
-            dataclasses.replace(plan, savepoint=start, slot_idle=idle), df.sparkSession, *row_types, scratch
+            dataclasses.replace(plan, stages=stages, savepoint=start, slot_idle=idle),
+            df.sparkSession,
+            *row_types,
+            scratch,
         )
         try:
             progress = _run_all(plan, runner, df, batches)

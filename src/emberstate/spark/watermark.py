@@ -1,28 +1,41 @@
 """How far event time has got: the watermark that the next batch begins with.
 
-It is what the rows of all committed batches say, `out_of_orderness` behind the latest of them; after `idle_timeout`
-without rows it goes on at the pace of the clock. That it never goes back is the coordinator's doing.
+It is what the rows of all committed batches say, `out_of_orderness` behind the latest of them. After `idle_timeout`
+without rows it goes on at the pace of the clock, from where it was.
 
-Thread safety: a pure function.
+Both follow from the last committed batch alone, so a restart changes nothing. Time counts as idle only once a batch has
+come that found no rows: rows that waited for a slow sink, or for a driver to come back, are not overtaken.
+
+Thread safety: pure functions.
 """
 
 from __future__ import annotations
 
-from emberstate.checkpoint.manifest import Batch
+from emberstate.checkpoint.manifest import Batch, Idle
+from emberstate.runtime.times import MAX_TIME
 from emberstate.spark.pipeline_plan import PipelinePlan
 from emberstate.state.durations import as_micros
 
 
-def next_watermark(plan: PipelinePlan, last: Batch | None, rows_at: int, now: int) -> int | None:
-    """The watermark of the batch after `last`; None if no row has said anything yet.
-
-    `rows_at` is the processing time of the last batch that had rows, `now` the time at which the next one begins.
-    """
-    number = plan.event_time_stage
-    if number is None or last is None or last.max_event_time is None:
+def next_watermark(plan: PipelinePlan, last: Batch | None) -> int | None:
+    """The watermark of the batch after `last`; None if no row has said anything yet."""
+    idle = idle_since(plan, last)
+    if idle is None:
         return None
-    stage = plan.stages[number]
-    watermark = last.max_event_time - as_micros(stage.out_of_orderness, "out_of_orderness")
-    if stage.idle_timeout is not None and now - rows_at >= as_micros(stage.idle_timeout, "idle_timeout"):
-        watermark += now - rows_at
-    return watermark
+    assert last is not None and plan.event_time_stage is not None
+    timeout = plan.stages[plan.event_time_stage].idle_timeout
+    passed = last.processing_time - idle.since
+    if timeout is None or passed < as_micros(timeout, "idle_timeout"):
+        return idle.watermark
+    return min(idle.watermark + passed, MAX_TIME)
+
+
+def idle_since(plan: PipelinePlan, last: Batch | None) -> Idle | None:
+    """Since when no row has come, should the batch after `last` have none; None if none ever came."""
+    if plan.event_time_stage is None or last is None or last.max_event_time is None:
+        return None
+    stage = plan.stages[plan.event_time_stage]
+    reached = last.max_event_time - as_micros(stage.out_of_orderness, "out_of_orderness")
+    if last.idle is not None:
+        return Idle(last.idle.since, max(reached, last.idle.watermark))
+    return Idle(last.processing_time, reached if last.watermark is None else max(reached, last.watermark))
