@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from emberstate.checkpoint.faulty_storage import FaultPlan, FaultyStorage, Gate
 from emberstate.checkpoint.storage import Storage
 from tests.checkpoint.threads import Thread
+from tests.patience import PATIENCE
 
 MOST_CALLS = 40
 
@@ -44,7 +45,7 @@ class Process:
                 self._stops.put(None)
 
         self._thread = Thread(run)
-        self._at = self._stops.get(timeout=60)
+        self._at = self._stops.get(timeout=PATIENCE)
 
     @property
     def is_over(self) -> bool:
@@ -55,7 +56,7 @@ class Process:
         """Let it make the call it stands before, and go on to the next."""
         assert self._at is not None
         self._at.opened.set()
-        self._at = self._stops.get(timeout=60)
+        self._at = self._stops.get(timeout=PATIENCE)
 
     def end(self, *expected: type[BaseException]) -> object:
         """The result; None if it raised what was expected."""

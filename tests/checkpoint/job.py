@@ -42,6 +42,7 @@ from emberstate.state.descriptors import (
 )
 from emberstate.state.keyed_state_backend import KeyedStateBackend
 from emberstate.state.ttl import TtlConfig
+from tests.patience import PATIENCE
 
 SECOND: Final = 1_000_000
 KEYS: Final = tuple(f"k{number:02}" for number in range(24))
@@ -444,7 +445,7 @@ class Job:
         parallelism: int = 2,
         policy: ChainPolicy = POLICY,
         slot_storages: Mapping[str, Storage] = MappingProxyType({}),
-        rewrite_seconds: float = 60.0,
+        rewrite_seconds: float = PATIENCE,
         inline_bytes: int = INLINE_BYTES,
         make_slot: Callable[[str], SlotCheckpoint] | None = None,
     ) -> None:

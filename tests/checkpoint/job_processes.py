@@ -24,6 +24,7 @@ from typing import Literal
 from emberstate.checkpoint.faulty_storage import KILL_POINT, FaultPlan, FaultyFileSystem, FaultyStorage
 from emberstate.checkpoint.local_storage import LocalStorage
 from emberstate.checkpoint.storage import Storage
+from tests.patience import PATIENCE
 
 from .job import Job, Oracle, SharedMemoryStorage, UnsyncedFileSystem, check_stored, next_of
 
@@ -151,7 +152,7 @@ class Nursery:
     def close(self) -> None:
         """End the nursery."""
         self._control.close()
-        self._process.join(60)
+        self._process.join(PATIENCE)
 
 
 @dataclass

@@ -22,6 +22,7 @@ from emberstate.checkpoint.stored_files import open_state_file
 from emberstate.heap.heap_keyed_state_backend import HeapKeyedStateBackend
 from emberstate.keygroups import KeyGroupRange, KeySchema
 from emberstate.state.descriptors import MapStateDescriptor, ValueStateDescriptor
+from tests.patience import PATIENCE
 
 KEYS = KeySchema.from_python(str)
 GROUPS = 8
@@ -142,7 +143,7 @@ class SmallJob:
 
 def wait_for_rewrite(slot: SlotCheckpoint) -> None:
     """Until nothing runs in a slot's background."""
-    assert slot._writer is None or slot._writer.wait(120), "it hangs"
+    assert slot._writer is None or slot._writer.wait(PATIENCE), "it hangs"
 
 
 def settle(job: SmallJob) -> None:

@@ -20,6 +20,7 @@ from emberstate.checkpoint.manifest import Manifest
 from emberstate.checkpoint.state_file import BaseWriter
 from emberstate.checkpoint.storage import Storage
 from emberstate.errors import StorageError
+from tests.patience import PATIENCE
 
 from .job import (
     KEYS,
@@ -74,7 +75,7 @@ def test_slow_storage() -> None:
     slot = job.slot(PROFILES, 0)
     while files_of(job) < job.policy.most_files:
         job.run_batch()
-    assert gate.reached.wait(60), "the rewrite was not begun"
+    assert gate.reached.wait(PATIENCE), "the rewrite was not begun"
     batch = job.next_batch
     for _ in range(3):
         with pytest.raises(StorageError, match=r"did not end within 0 s.*too slow.*Nothing is lost") as caught:

@@ -28,6 +28,7 @@ from emberstate.errors import StorageError
 from emberstate.heap.heap_keyed_state_backend import HeapKeyedStateBackend
 from emberstate.keygroups import KeyGroupRange, KeySchema
 from emberstate.state.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
+from tests.patience import PATIENCE
 
 from .job import SharedMemoryStorage, UnsyncedFileSystem
 
@@ -269,6 +270,6 @@ def test_a_limit_of_memory(tmp_path: Path) -> None:
     environment = {**os.environ, "ARROW_DEFAULT_MEMORY_POOL": "system"}  # others keep reserves
     done = subprocess.run(
         [sys.executable, "-c", program, str(tmp_path / "root")],
-        capture_output=True, text=True, check=False, cwd=ROOT, timeout=300, env=environment,
+        capture_output=True, text=True, check=False, cwd=ROOT, timeout=PATIENCE, env=environment,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]

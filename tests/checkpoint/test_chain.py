@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from emberstate.checkpoint.chain import ChainPolicy, Rewrite, adopt, plan_rewrite, repartition
 from emberstate.checkpoint.manifest import Manifest, Place, SlotChain, StateFile, parse_manifest
 from emberstate.keygroups import KeyGroupRange, range_for_slot
+from tests.patience import PATIENCE
 
 from .counting_job import CountingJob, SharedMemoryBackend, expected_after
 from .manifest_forgery import SUM, body, manifest, operator
@@ -103,7 +104,7 @@ def test_a_job_survives_rewrites_after_two_changes_of_parallelism() -> None:
     job = CountingJob(backend, 1)
     job.run(1)
     writer = job.slots[0]._writer
-    assert writer is not None and writer.wait(60)
+    assert writer is not None and writer.wait(PATIENCE)
     job.run(3)
     assert job.coordinator.statistics().adopted >= 1
     assert job.content() == expected_after(12) == job.restored()

@@ -59,6 +59,7 @@ from emberstate.state.timers import Timer
 from emberstate.state.ttl import TtlConfig, TtlTime
 from tests.checkpoint.small_job import SEEN, TOTAL, SharedMemory, SmallJob
 from tests.checkpoint.threads import Thread
+from tests.patience import PATIENCE
 
 GROUPS = 16
 
@@ -148,7 +149,7 @@ class Job:
                     slot.backend.set_current_key(key)
                     change(slot.backend)
             if slot._writer is not None:
-                slot._writer.wait(60)
+                slot._writer.wait(PATIENCE)
             acknowledgements.append(slot.prepare())
         self.coordinator.commit(transaction, acknowledgements)
 

@@ -26,6 +26,7 @@ from emberstate.errors import (
     StorageError,
 )
 from emberstate.keygroups import KeySchema
+from tests.patience import PATIENCE
 
 from .counting_job import (
     KEYS,
@@ -345,7 +346,7 @@ def rewritten(job: CountingJob, transaction: Transaction) -> Acknowledgement:
     """An acknowledgement of the transaction that holds its rewrite."""
     slot = job.slots[0]
     slot.start(transaction.tasks[0])
-    assert slot._writer is not None and slot._writer.wait(60)
+    assert slot._writer is not None and slot._writer.wait(PATIENCE)
     (found,) = job.prepare(transaction)
     assert found.rewrite is not None
     return found

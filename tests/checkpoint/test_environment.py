@@ -19,6 +19,7 @@ from emberstate.checkpoint.local_storage import LocalStorage
 from emberstate.checkpoint.manifest import Place
 from emberstate.checkpoint.stored_files import open_state_file, read_place, verify_place
 from emberstate.errors import CorruptionError, RestoreRefusedError, StorageError
+from tests.patience import PATIENCE
 
 from .counting_job import CountingJob, SharedMemoryBackend, expected_after, file_job
 from .manifest_forgery import forge
@@ -43,7 +44,7 @@ def run_child(
         env={**os.environ, **(environment or {})},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == 0, done.stderr

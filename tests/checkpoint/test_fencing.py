@@ -26,6 +26,7 @@ from emberstate.checkpoint.local_storage import LocalStorage
 from emberstate.checkpoint.manifest import Manifest
 from emberstate.checkpoint.storage import Storage
 from emberstate.errors import FencedError
+from tests.patience import PATIENCE
 
 from .job import (
     PROFILES,
@@ -145,7 +146,7 @@ def test_a_zombie_wakes_up_in_the_middle_of_its_commit(operation: str, path: str
     zombie.storage.plan.hold(gate, operation=operation, path=path, when=when)
     with ThreadPoolExecutor(1) as pool:
         committing: Future[Manifest] = pool.submit(zombie.job.coordinator.commit, transaction, acknowledgements)
-        assert gate.reached.wait(60)
+        assert gate.reached.wait(PATIENCE)
         made = committed_batch(common) == BATCHES  # then it is the newer one's to deliver
         assert made == ((when == "after" and operation == "create_if_absent") or operation == "list")
         newer = Job(common, seed=SEED, parallelism=3)
@@ -177,7 +178,7 @@ def test_a_zombie_writes_in_the_background() -> None:
     gate = Gate()
     zombie.storage.plan.hold(gate, operation="write_new", path="^state/")
     zombie.job.run_batch()  # the chains are long enough: rewrites begin
-    assert gate.reached.wait(60)
+    assert gate.reached.wait(PATIENCE)
     batch = BATCHES + 1
     newer = take_over(common, 0, parallelism=2)
     newer.slots = zombie.job.slots  # the same executors, which hold the state and are still writing
@@ -207,7 +208,7 @@ def test_an_opening_that_is_overtaken(operation: str, path: str, nth: int) -> No
     first = Job(slow, seed=SEED)
     with ThreadPoolExecutor(1) as pool:
         opening = pool.submit(first.open)
-        assert gate.reached.wait(60)
+        assert gate.reached.wait(PATIENCE)
         second = take_over(common)
         gate.opened.set()
         if path == "claims":  # it claims the next one and takes over in its turn
@@ -271,7 +272,7 @@ def race(roots: list[str], run: Callable[[Job], int], start: Barrier, told: Queu
         job = Job(storage, seed=SEED, parallelism=1)
         committed, refusals = [], 0
         for _ in range(ROUNDS):
-            start.wait(120)
+            start.wait(PATIENCE)
             try:
                 committed.append(run(job))
             except FencedError:
@@ -290,9 +291,9 @@ def test_two_processes_racing(tmp_path: Path, run: Callable[[Job], int], count: 
     racers = [context.Process(target=race, args=(roots, run, start, told)) for _ in range(2)]
     for racer in racers:
         racer.start()
-    results = [told.get(timeout=300) for _ in range(2 * count)]
+    results = [told.get(timeout=PATIENCE) for _ in range(2 * count)]
     for racer in racers:
-        racer.join(60)
+        racer.join(PATIENCE)
         assert racer.exitcode == 0
     for root in roots:
         check_linear(LocalStorage(root), [committed for where, committed, _ in results if where == root])
@@ -333,7 +334,7 @@ def test_the_newest_is_collected_between_looking_and_reading() -> None:
     watched.plan.hold(gate, operation="read", path="manifest", when="before")
     with ThreadPoolExecutor(1) as pool:
         looking = pool.submit(find_latest, watched, "job")
-        assert gate.reached.wait(60)
+        assert gate.reached.wait(PATIENCE)
         gone = job.coordinator.latest.number
         job.run(BATCHES + 1)
         common.delete(manifest_path(gone))
@@ -355,7 +356,7 @@ def test_a_number_that_was_taken_and_collected_while_it_was_asked_for() -> None:
     newer = take_over(common)
     with ThreadPoolExecutor(1) as pool:
         committing = pool.submit(zombie.job.coordinator.commit, transaction, acknowledgements)
-        assert gate.reached.wait(60)
+        assert gate.reached.wait(PATIENCE)
         common.delete(manifest_path(transaction.number))
         gate.opened.set()
         refused(lambda: committing.result(60), newer)

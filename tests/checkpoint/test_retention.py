@@ -22,6 +22,7 @@ from emberstate.checkpoint.storage import BytesLike
 from emberstate.errors import CheckpointCollectedError, FencedError, RestoreRefusedError, StateDeclarationError
 from tests.checkpoint.small_job import SharedMemory, SmallJob, settle, unreferenced
 from tests.checkpoint.threads import Thread
+from tests.patience import PATIENCE
 
 
 def commits(job: SmallJob, count: int) -> None:
@@ -187,7 +188,7 @@ class HeldRewrites(SharedMemory):
 
     def write_new(self, path: str, data: BytesLike | Sequence[BytesLike]) -> None:
         if threading.current_thread() is not threading.main_thread():
-            assert self.wanted.wait(120)
+            assert self.wanted.wait(PATIENCE)
         super().write_new(path, data)
 
 
@@ -265,7 +266,7 @@ def test_an_overtaken_collector_at_every_call() -> None:
         gate = Gate()
         plan.hold(gate, nth=position + 1)
         collector = Thread(old.collect)
-        assert gate.reached.wait(60)
+        assert gate.reached.wait(PATIENCE)
         successor = SmallJob(storage, retained=3)
         successor.models = job.models
         # It goes on from an old checkpoint, if that can be had at all.

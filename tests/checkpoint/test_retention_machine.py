@@ -34,6 +34,7 @@ from emberstate.checkpoint.storage import Storage, StorageOutcomeUnknownError
 from emberstate.errors import CheckpointCollectedError, EmberstateError, StorageExistsError
 from tests.checkpoint.small_job import TOTAL, Model, SharedMemory, SmallJob, restored, unreferenced
 from tests.checkpoint.threads import Thread
+from tests.patience import PATIENCE
 
 WORDS = st.lists(st.sampled_from(["ann", "bob", "eve", "joe"]), max_size=3)
 #: What goes wrong: the how many-th call, before or after its effect, an error or the end of the process.
@@ -218,7 +219,7 @@ def test_a_reader_during_collection() -> None:
         gate = Gate()
         plan.hold(gate, nth=position + 1)
         collector = Thread(coordinator.collect)
-        assert gate.reached.wait(60)
+        assert gate.reached.wait(PATIENCE)
         try:
             assert reader.get("words", TOTAL, "ann").value() == expected
             outcomes.add("read")
@@ -350,7 +351,7 @@ def run_child(root: Path, point: str) -> int:
     repository = Path(__file__).parents[2]
     environment = {**os.environ, KILL_POINT: point, "PYTHONPATH": f"{repository / 'src'}:{repository}"}
     done = subprocess.run(
-        [sys.executable, "-c", CHILD, str(root)], env=environment, timeout=120, capture_output=True, check=False
+        [sys.executable, "-c", CHILD, str(root)], env=environment, timeout=PATIENCE, capture_output=True, check=False
     )
     assert b"Traceback" not in done.stderr, done.stderr.decode()
     return done.returncode

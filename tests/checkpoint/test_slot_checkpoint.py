@@ -13,6 +13,7 @@ from emberstate.checkpoint.coordinator import Transaction
 from emberstate.checkpoint.slot_checkpoint import SlotCheckpoint
 from emberstate.checkpoint.storage import StorageOutcomeUnknownError
 from emberstate.errors import CorruptionError, KeyContextError, StateTypeError, StorageError
+from tests.patience import PATIENCE
 
 from .counting_job import COUNT, KEYS, CountingJob, apply, content_of, declare, expected_after, rows_of
 
@@ -232,7 +233,7 @@ def test_bases_do_not_fill_a_chain(monkeypatch: pytest.MonkeyPatch) -> None:
     job.slots = [slot_with(job, policy=policy)]
     job.run(4)
     slot = job.slots[0]
-    assert slot._writer is not None and slot._writer.wait(60)
+    assert slot._writer is not None and slot._writer.wait(PATIENCE)
     manifest = job.run(1)
     kinds = [file.kind for file in manifest.operators[0].slots[0].files]
     assert kinds.count("base") == 8 and kinds.count("delta") >= 1  # one for every key group
@@ -262,7 +263,7 @@ def test_a_rewrite_that_failed_is_said_once_and_tried_again() -> None:
 
     slot._writer._storage = Full()  # type: ignore[assignment]
     slot.start(transaction.tasks[0])
-    assert slot._writer.wait(60)
+    assert slot._writer.wait(PATIENCE)
     slot._writer._storage = real
     with pytest.raises(StorageError, match=r"could not be written in the background: .*no space left.*Nothing is lost"):
         slot.prepare()
@@ -270,7 +271,7 @@ def test_a_rewrite_that_failed_is_said_once_and_tried_again() -> None:
     assert how == "rolled back"
     committed(job, transaction, acknowledgement)
     job.run(1)
-    assert slot._writer.wait(60)
+    assert slot._writer.wait(PATIENCE)
     job.run(1)
     rewrites = slot.statistics().rewrites
     assert rewrites is not None and (rewrites.failed, rewrites.finished) == (1, 1)
@@ -293,7 +294,7 @@ def test_a_restore_while_a_rewrite_runs() -> None:
     following = job.begin()
     assert following.tasks[0].rewrite == order
     assert slot.start(following.tasks[0]) == "restored"
-    assert slot._writer is not None and slot._writer.wait(60)
+    assert slot._writer is not None and slot._writer.wait(PATIENCE)
     apply(slot.backend, following.batch.id, rows_of(following.batch.id))
     acknowledgement = slot.prepare()
     assert acknowledgement.rewrite is not None  # made from an ancestor of what is committed: good

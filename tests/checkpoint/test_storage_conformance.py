@@ -18,6 +18,7 @@ from emberstate.checkpoint.s3_storage import S3Storage
 from emberstate.checkpoint.storage import BaseStorage, Storage
 from emberstate.errors import CorruptionError, StorageError, StorageExistsError, StorageNotFoundError
 from tests.checkpoint.s3_server import BUCKET, S3Server, s3_server
+from tests.patience import PATIENCE
 
 KINDS = ["local", "memory", "s3", "faulty"]
 BAD_PATHS = [
@@ -230,7 +231,7 @@ def test_threads_racing_to_create(storage: Storage) -> None:
 
     def race(me: int) -> None:
         for number in range(rounds):
-            barrier.wait(60)
+            barrier.wait(PATIENCE)
             if storage.create_if_absent(f"race/{number}", f"racer {me}".encode()):
                 wins[number].append(me)
 
@@ -238,7 +239,7 @@ def test_threads_racing_to_create(storage: Storage) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(PATIENCE)
     assert [len(winners) for winners in wins] == [1] * rounds
     for number, (winner,) in enumerate(wins):
         assert storage.read(f"race/{number}") == f"racer {winner}".encode()

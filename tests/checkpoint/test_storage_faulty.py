@@ -17,6 +17,7 @@ from emberstate.checkpoint.memory_storage import MemoryStorage
 from emberstate.checkpoint.storage import StorageOutcomeUnknownError
 from emberstate.errors import StorageError
 from tests.checkpoint.threads import Thread
+from tests.patience import PATIENCE
 
 
 @pytest.fixture
@@ -80,11 +81,11 @@ def test_a_held_call(storage: FaultyStorage) -> None:
     storage.plan.hold(gate, operation="write_new", path="slow")
     thread = threading.Thread(target=lambda: storage.write_new("slow", b"x"))
     thread.start()
-    assert gate.reached.wait(60)
+    assert gate.reached.wait(PATIENCE)
     storage.write_new("fast", b"x")
     assert storage.list() == ["fast"]
     gate.opened.set()
-    thread.join(60)
+    thread.join(PATIENCE)
     assert storage.list() == ["fast", "slow"]
     storage.plan.hold(Gate(seconds=0.01), operation="read")
     with pytest.raises(StorageError, match="nobody opened the gate"):
@@ -122,7 +123,7 @@ def test_a_disk_that_threads_share(tmp_path: Path) -> None:
     together = threading.Barrier(4)
 
     def write(writer: int) -> None:
-        together.wait(120)
+        together.wait(PATIENCE)
         for number in range(20):
             storage.write_new(f"state/{writer}-{number}", f"{writer} {number}".encode())
 

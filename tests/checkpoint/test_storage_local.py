@@ -13,6 +13,7 @@ from emberstate.checkpoint.faulty_storage import FaultPlan, FaultyFileSystem, Ga
 from emberstate.checkpoint.local_storage import WRITES, FileSystem, LocalStorage
 from emberstate.checkpoint.storage import StorageOutcomeUnknownError
 from emberstate.errors import StorageError, StorageNotFoundError
+from tests.patience import PATIENCE
 
 
 @pytest.mark.reliability(30)
@@ -182,11 +183,11 @@ def test_a_sync_that_fails_for_two(tmp_path: Path) -> None:
 
     thread = threading.Thread(target=write)
     thread.start()
-    assert gate.reached.wait(60)
+    assert gate.reached.wait(PATIENCE)
     with pytest.raises(StorageOutcomeUnknownError):
         storage.write_new("chk/2", b"2")
     gate.opened.set()
-    thread.join(60)
+    thread.join(PATIENCE)
     assert len(caught) == 1
 
 
@@ -199,11 +200,11 @@ def test_a_writer_that_wakes_up_late(tmp_path: Path) -> None:
     plan.hold(gate, operation="link")
     thread = threading.Thread(target=lambda: results.append(zombie.create_if_absent("chk/7", b"zombie")))
     thread.start()
-    assert gate.reached.wait(60)
+    assert gate.reached.wait(PATIENCE)
     successor = LocalStorage(tmp_path)
     assert successor.create_if_absent("chk/7", b"successor") is True
     gate.opened.set()
-    thread.join(60)
+    thread.join(PATIENCE)
     assert results == [False]
     assert successor.read("chk/7") == b"successor"
 
@@ -227,9 +228,9 @@ def test_leftovers_taken_from_under_a_writer(tmp_path: Path, times: int) -> None
     thread = threading.Thread(target=write)
     thread.start()
     for gate in gates:
-        assert gate.reached.wait(60)
+        assert gate.reached.wait(PATIENCE)
         assert LocalStorage(tmp_path).remove_leftovers(lambda writer: writer == "new") == 1
         gate.opened.set()
-    thread.join(60)
+    thread.join(PATIENCE)
     assert caught == ([errno.ENOENT] if times == WRITES else [])
     assert LocalStorage(tmp_path).list() == ([] if times == WRITES else ["chk/1"])

@@ -19,6 +19,7 @@ from emberstate.checkpoint.faulty_storage import KILL_POINT, FaultPlan, FaultyFi
 from emberstate.checkpoint.local_storage import LocalStorage
 from emberstate.checkpoint.storage import Storage, StorageOutcomeUnknownError
 from emberstate.errors import StorageError
+from tests.patience import PATIENCE
 
 DATA = b"the whole content"
 PATH = "chk/deep/file"
@@ -178,7 +179,7 @@ def test_kill_at_a_named_point(tmp_path: Path, point: str) -> None:
     """Catches: a file half there after kill -9; a leftover that stops the next writer or is never removed."""
     root = tmp_path / "root"
     environment = {**os.environ, KILL_POINT: point}
-    done = subprocess.run([sys.executable, "-c", CHILD, str(root)], env=environment, timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", CHILD, str(root)], env=environment, timeout=PATIENCE, check=False)
     assert done.returncode == -signal.SIGKILL
     storage = LocalStorage(root)
     linked = POINTS.index("after-link") <= POINTS.index(point) if point in POINTS else True

@@ -12,20 +12,21 @@ from pathlib import Path
 import pytest
 
 from emberstate.checkpoint.local_storage import LocalStorage
+from tests.patience import PATIENCE
 
 ROUNDS = 200
 
 
 def run_child(code: str, *arguments: str, prefix: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
     command = [*prefix, sys.executable, "-c", code, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
 
 def race(root: str, me: str, start: Barrier, wins: Queue[tuple[str, list[int]]]) -> None:
     storage = LocalStorage(root, writer=me)
     won = []
     for number in range(ROUNDS):
-        start.wait(60)
+        start.wait(PATIENCE)
         if storage.create_if_absent(f"incarnations/{number:08}", me.encode()):
             won.append(number)
     wins.put((me, won))
@@ -39,9 +40,9 @@ def test_two_processes_racing(tmp_path: Path) -> None:
     racers = [context.Process(target=race, args=(str(tmp_path), me, start, wins)) for me in ("one", "two")]
     for racer in racers:
         racer.start()
-    won = dict(wins.get(timeout=120) for _ in racers)
+    won = dict(wins.get(timeout=PATIENCE) for _ in racers)
     for racer in racers:
-        racer.join(60)
+        racer.join(PATIENCE)
         assert racer.exitcode == 0
     assert sorted(won["one"] + won["two"]) == list(range(ROUNDS))
     storage = LocalStorage(tmp_path)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from tests.patience import PATIENCE
+
 
 class Thread:
     """Runs a function; `join` raises what it raised, unless that was expected."""
@@ -28,7 +30,7 @@ class Thread:
 
     def join(self, *expected: type[BaseException]) -> object:
         """Wait for the end; the result."""
-        self._thread.join(60)
+        self._thread.join(PATIENCE)
         assert not self._thread.is_alive(), "it hangs"
         if self.error is not None and not isinstance(self.error, expected):
             raise self.error

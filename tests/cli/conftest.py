@@ -15,6 +15,7 @@ import pytest
 
 from emberstate.cli.main import run
 from tests.cli.cards import make_location
+from tests.patience import PATIENCE
 
 
 @dataclasses.dataclass
@@ -62,7 +63,7 @@ def location(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The checkpoints of a job whose process has ended; to read only."""
     folder = tmp_path_factory.mktemp("cards") / "location"
     program = f"from tests.cli.cards import *; make_location(Path({str(folder)!r}), 'fs')"
-    subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT, timeout=120)
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT, timeout=PATIENCE)
     return folder
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import ROOT, Run
+from tests.patience import PATIENCE
 from tests.project.console import Command, commands, matches
 from tests.project.markdown import blocks
 
@@ -28,7 +29,7 @@ def test_every_command_runs(cli: Run, tmp_path: Path, monkeypatch: pytest.Monkey
     """Catches: an example that the code has moved away from; a command that the page does not show."""
     code = [block for block in blocks(PAGE.read_text(encoding="utf-8")) if block.info[:1] == ("python",)]
     (tmp_path / "cards.py").write_text("\n".join(line for block in code for line in block.lines), encoding="utf-8")
-    subprocess.run([sys.executable, "cards.py"], cwd=tmp_path, check=True, timeout=120)
+    subprocess.run([sys.executable, "cards.py"], cwd=tmp_path, check=True, timeout=PATIENCE)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.delitem(sys.modules, "cards", raising=False)

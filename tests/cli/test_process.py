@@ -16,6 +16,7 @@ from emberstate.cli import doctor as doctor_module
 from emberstate.cli.main import run
 from tests.checkpoint.s3_server import BUCKET, s3_server
 from tests.cli.conftest import ROOT, Run
+from tests.patience import PATIENCE
 
 COMMAND = (sys.executable, "-m", "emberstate")
 
@@ -40,7 +41,7 @@ def test_a_broken_pipe_is_quiet(location: Path) -> None:
     assert process.stdout is not None and process.stderr is not None
     process.stdout.close()  # long before the command writes
     assert process.stderr.read() == ""
-    assert process.wait(60) == 141
+    assert process.wait(PATIENCE) == 141
 
 
 def test_an_interrupt_is_quiet(location: Path, tmp_path: Path) -> None:
@@ -53,17 +54,17 @@ def test_an_interrupt_is_quiet(location: Path, tmp_path: Path) -> None:
     with (tmp_path / "ready").open():  # opens when the command is in the middle of it
         pass
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=PATIENCE)
     assert (process.returncode, out, err) == (130, "", "")
 
 
 def test_exit_codes_and_tracebacks(tmp_path: Path) -> None:
     """Catches: a process that exits otherwise than the command did; a traceback that nobody asked for, or none."""
     quiet = start("checkpoints", "ls", "gs://x/y")
-    out, err = quiet.communicate(timeout=60)
+    out, err = quiet.communicate(timeout=PATIENCE)
     assert (quiet.returncode, out, err.count("\n")) == (3, "", 1)
     loud = start("checkpoints", "ls", "gs://x/y", env={"EMBERSTATE_TRACEBACK": "1"})
-    _, err = loud.communicate(timeout=60)
+    _, err = loud.communicate(timeout=PATIENCE)
     assert loud.returncode == 3 and err.startswith("Traceback")
 
 
@@ -72,7 +73,7 @@ def test_without_the_extra(missing: str) -> None:
     """Catches: a traceback where the extra was not installed."""
     program = f"import sys; sys.modules[{missing!r}] = None\nfrom emberstate.cli.main import main; main()"
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, cwd=ROOT, check=False
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE, cwd=ROOT, check=False
     )
     assert done.returncode == 3
     assert done.stderr == f"emberstate: the command line needs {missing}: pip install 'emberstate[cli]'\n"

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.examples.support import Rows, battered, clean
+from tests.patience import PATIENCE
 from tests.testing.support import BACKENDS
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -58,7 +59,7 @@ def test_it_runs(name: str, tmp_path: Path) -> None:
     """Catches: an example that the code has moved away from, or that says nothing."""
     done = subprocess.run(
         [sys.executable, str(EXAMPLES / f"{name}.py")],
-        cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False,
+        cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=False,
     )  # fmt: skip
 
     assert done.returncode == 0, done.stderr

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import emberstate.keygroups
+from tests.patience import PATIENCE
 
 MODULES = [
     name for _, name, _ in pkgutil.iter_modules(emberstate.keygroups.__path__, "emberstate.keygroups.")
@@ -37,7 +38,7 @@ def run(hash_seed: str) -> tuple[str, str]:
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=PATIENCE,
     )
     salted, _, ours = done.stdout.partition(" ")
     return salted, ours

@@ -19,11 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from emberstate.cli.main import run as run_cli
+from tests.patience import PATIENCE
 from tests.project.console import Command, commands, has_printed, matches
 from tests.project.markdown import Block, blocks
-
-#: Long enough for any machine; nothing is asserted of it.
-PATIENCE = 300.0
 
 
 def is_run(block: Block) -> bool:

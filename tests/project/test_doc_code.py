@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import emberstate
+from tests.patience import PATIENCE
 from tests.project.console import Command, commands, matches, objection
 from tests.project.markdown import ROOT, Block, blocks, documents
 from tests.project.page import has_files_or_commands, needs_spark
@@ -47,7 +48,7 @@ def run(file: Path, folder: Path) -> subprocess.CompletedProcess[str]:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=PATIENCE,
         check=False,
     )
 
@@ -62,7 +63,7 @@ def run_with_commands(file: Path, folder: Path) -> subprocess.CompletedProcess[s
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
         check=False,
     )
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from emberstate import _hot
+from tests.patience import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 NOTICE = "no working C compiler: the hot modules run interpreted"
@@ -59,7 +60,7 @@ def python(*arguments: str, cwd: Path, **environment: str) -> subprocess.Complet
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=300,
+        timeout=PATIENCE,
         check=False,
     )
 

@@ -14,6 +14,7 @@ from packaging.requirements import Requirement
 from tools.requirements import requirements
 
 import emberstate
+from tests.patience import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -45,7 +46,7 @@ def pins() -> dict[str, str]:
 def test_import_is_light(names: list[str]) -> None:
     """Catches: `import emberstate`, or the engine alone, that waits for Spark and Arrow to load."""
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *names], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", PROGRAM, *names], capture_output=True, text=True, check=True, timeout=PATIENCE
     )
     loaded = set(done.stdout.split())
 

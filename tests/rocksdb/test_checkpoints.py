@@ -25,6 +25,7 @@ from emberstate.checkpoint.storage import Storage
 from emberstate.errors import StateDeclarationError
 from emberstate.rocksdb.rocksdb_keyed_state_backend import RocksDBKeyedStateBackend
 from tests.checkpoint.counting_job import KEYS, CountingJob, expected_after, over_the_wire
+from tests.patience import PATIENCE
 from tests.rocksdb.conftest import LIMIT
 from tests.rocksdb.test_local_files import started
 
@@ -137,7 +138,7 @@ def test_a_base_is_written_in_the_background_while_the_owner_goes_on(tmp_path: P
     (slot,) = job.slots
     while slot.statistics().rewrites.begun == 0:  # type: ignore[union-attr]
         job.run(1)
-    assert gate.reached.wait(60)
+    assert gate.reached.wait(PATIENCE)
     for _ in range(5):  # deltas travel; what waits at the gate is the base
         attempt_in_vain(job)
         job.run(1)
@@ -145,7 +146,7 @@ def test_a_base_is_written_in_the_background_while_the_owner_goes_on(tmp_path: P
     assert job.content() == expected_after(job.next_batch)
     assert {file.kind for file in job.coordinator.latest.operators[0].slots[0].files} == {"delta"}
     gate.opened.set()
-    assert slot._writer is not None and slot._writer.wait(60)
+    assert slot._writer is not None and slot._writer.wait(PATIENCE)
     while job.coordinator.statistics().adopted == 0:
         job.run(1)
     assert job.coordinator.latest.operators[0].slots[0].files[0].kind == "base"
@@ -218,7 +219,7 @@ FULL_DISK = """
 def test_a_full_local_disk_fails_the_batch_and_the_last_checkpoint_restores(tmp_path: Path) -> None:
     """Catches: a commit of what could not be written, a slot that is of no use ever after, and lost state."""
     process = started(FULL_DISK, str(tmp_path))
-    output, _ = process.communicate(timeout=120)
+    output, _ = process.communicate(timeout=PATIENCE)
     found, how, after, went_on, restored, left = json.loads(output.splitlines()[-1])
     assert len(found) == 3
     for message in found:
@@ -272,7 +273,7 @@ WITHOUT_ROCKSDICT = """
 def test_without_the_extra_all_else_works_and_the_error_says_what_to_install(tmp_path: Path) -> None:
     """Catches: a package that needs RocksDB to be imported, and a bare ImportError from deep inside."""
     process = started(WITHOUT_ROCKSDICT, str(tmp_path))
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0
     first, second = output.splitlines()
     assert first.startswith("FsStateBackend(")

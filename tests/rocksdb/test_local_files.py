@@ -20,6 +20,7 @@ from emberstate.keygroups import KeySchema
 from emberstate.rocksdb.local_directory import LocalDirectory, reclaim
 from emberstate.rocksdb.rocksdb_keyed_state_backend import RocksDBKeyedStateBackend
 from emberstate.state.descriptors import ValueStateDescriptor
+from tests.patience import PATIENCE
 from tests.rocksdb.conftest import LIMIT
 from tests.state.support import BackendFactory
 
@@ -250,7 +251,7 @@ FULL_DISK = """
 def test_a_disk_that_takes_no_more_is_a_clear_error_and_the_checkpoint_restores(tmp_path: Path) -> None:
     """Catches: a write that is lost in silence or waits for ever, a commit after it, and files left behind."""
     process = started(FULL_DISK, str(tmp_path), str(LIMIT))
-    output, _ = process.communicate(timeout=120)
+    output, _ = process.communicate(timeout=PATIENCE)
     result = json.loads(output.splitlines()[-1])
     assert len(result["found"]) == 4
     for message in result["found"]:

@@ -26,15 +26,13 @@ import pyspark
 
 import emberstate
 from emberstate.spark.process_watch import parent_of
+from tests.patience import PATIENCE
 
 _MARK = "EM_TEST_CLUSTER"
 _HOST = "127.0.0.1"
 _SPARK_HOME = Path(pyspark.__file__).parent
 _SOURCES = Path(emberstate.__file__).parent.parent
 _REPOSITORY = Path(__file__).parents[2]
-
-#: Everything that is waited for is there within seconds; a loaded machine is no defect.
-PATIENCE = 300.0
 
 T = TypeVar("T")
 

@@ -15,7 +15,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from tests.spark.cluster import PATIENCE, Cluster, ancestors, wait_until
+from tests.patience import PATIENCE
+from tests.spark.cluster import Cluster, ancestors, wait_until
 
 _JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 

@@ -8,7 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from .spark_session import MARK, PATIENCE, ROOT, environment, leaks, marked_pids, wait_for
+from tests.patience import PATIENCE
+
+from .spark_session import MARK, ROOT, environment, leaks, marked_pids, wait_for
 
 
 class Driver:

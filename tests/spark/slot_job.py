@@ -30,6 +30,7 @@ from emberstate.spark.slot_address import Executor, address_of
 from emberstate.spark.slot_client import SlotPlace, run_in_slot
 from emberstate.spark.slot_program import SlotProgram, program_digest
 from emberstate.spark.slot_request import SlotAnswer, SlotRequest
+from tests.patience import PATIENCE
 from tests.spark.slot_functions import COLUMNS, Adding
 
 SCHEMA = pa.schema([("key", pa.string()), ("value", pa.int64()), ("command", pa.string())])
@@ -70,7 +71,7 @@ class Job:
     executor: Executor = dataclasses.field(default_factory=Executor.of_this_worker)
     function: ProcessFunction = dataclasses.field(default_factory=Adding)
     drop_null_keys: bool = False
-    idle_seconds: float = 60.0
+    idle_seconds: float = PATIENCE
     stuck_seconds: float = 120.0
     name: str = dataclasses.field(default_factory=lambda: f"job-{secrets.token_hex(6)}")
     token: str = dataclasses.field(default_factory=lambda: secrets.token_hex(16))

@@ -15,12 +15,10 @@ from typing import Any
 from emberstate.rocksdb.local_directory import PREFIX
 from emberstate.spark.process_watch import ProcessId
 from emberstate.spark.slot_address import Executor
+from tests.patience import PATIENCE
 from tests.spark.slot_job import Job, state_backend
 
 Say = Callable[[str], None]
-
-#: A process that does not end in this time hangs.
-PATIENCE = 30.0
 
 
 def slot_pids(job: str) -> list[int]:

@@ -16,13 +16,11 @@ from typing import Any
 
 import emberstate
 from emberstate.spark.session import session
+from tests.patience import PATIENCE
 
 MARK = "EMBERSTATE_TEST_SESSION"
 ROOT = Path(__file__).parents[2]
 SOURCE = Path(emberstate.__file__).parents[1]
-
-#: Long enough for any machine; nothing is asserted of it.
-PATIENCE = 300.0
 
 
 def environment(temporary: Path) -> dict[str, str]:

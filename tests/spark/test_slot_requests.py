@@ -18,6 +18,7 @@ from emberstate.runtime.times import MAX_TIME
 from emberstate.spark.slot_address import peer_uid
 from emberstate.spark.slot_frames import ConnectionEndedError, Kind, receive_frame, send_frame
 from emberstate.spark.slot_request import HELLO_SIZE, Hello, SlotAnswer, SlotEnd, SlotFailure
+from tests.patience import PATIENCE
 from tests.spark.slot_functions import Both, Noting
 from tests.spark.slot_job import SCHEMA, Job, Rows, Sums, acknowledgements, batch_of, stream_of
 from tests.spark.slot_world import Say, World, heard, open_world, wait_for_end
@@ -160,7 +161,7 @@ class Streaming:
         self.outcome: SlotAnswer | Exception | None = None
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
-        assert self.started.wait(30)
+        assert self.started.wait(PATIENCE)
 
     def _run(self) -> None:
         try:
@@ -172,13 +173,13 @@ class Streaming:
     def _batches(self) -> Iterator[pa.RecordBatch]:
         yield batch_of([("a", 1000, "")] * 50)
         self.started.set()
-        self.go_on.wait(30)
+        self.go_on.wait(PATIENCE)
         yield batch_of([("a", 1000, "")] * 50)
 
     def ended(self) -> SlotAnswer | Exception | None:
         """Let it go on, to its end."""
         self.go_on.set()
-        self._thread.join(30)
+        self._thread.join(PATIENCE)
         return self.outcome
 
 

@@ -22,6 +22,7 @@ from collections import Counter
 from pathlib import Path
 
 from emberstate.rocksdb.local_directory import reclaim
+from tests.patience import PATIENCE
 from tests.spark.driver import Driver
 from tests.spark.killed_driver import check, deliveries
 from tests.spark.pipeline_functions import events
@@ -88,7 +89,7 @@ def run_killed(root: Path, seed: int, drivers: int) -> Counter[str]:
         driver = Driver(root)
         try:
             kills += _kill_around(driver, root, chance, and_driver=number < drivers)
-            driver.process.wait(300)
+            driver.process.wait(PATIENCE)
             reclaim(driver.temporary)  # what a killed slot left is for the next one to delete, and there may be none
             code = driver.wait()
             assert code in (0, -signal.SIGKILL), f"driver {number} ended with {code}: {driver.printed()}"

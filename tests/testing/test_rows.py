@@ -21,6 +21,7 @@ from emberstate.errors import (
 )
 from emberstate.runtime.row import RowType
 from emberstate.testing import Harness, KeyedInput
+from tests.patience import PATIENCE
 from tests.testing.support import at, pay, totals
 
 
@@ -28,7 +29,7 @@ def test_it_needs_no_spark() -> None:
     """Catches: a harness that imports pyspark, which needs a JVM to be of use."""
     code = "import sys, emberstate.testing; sys.exit('pyspark' in sys.modules)"
 
-    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=120).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=PATIENCE).returncode == 0
 
 
 def test_rows_in_every_form(state_backend: StateBackend) -> None:

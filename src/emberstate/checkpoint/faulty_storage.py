@@ -54,7 +54,7 @@ class SimulatedKill(BaseException):
 class Gate:
     """Where a call is held: the test waits for `reached`, does what it wants, then sets `opened`."""
 
-    def __init__(self, seconds: float = 60.0) -> None:
+    def __init__(self, seconds: float = 300.0) -> None:
         self.reached = threading.Event()
         self.opened = threading.Event()
         self._seconds = seconds
