@@ -50,7 +50,7 @@ def values(type_: DataType, nullable: bool = True) -> st.SearchStrategy[Any]:
     elif type_.kind == "map":
         made = st.lists(st.tuples(values(type_.items[0], False), values(type_.items[1])), max_size=3).map(_as_dict)
     elif type_.kind == "struct":
-        parts = st.tuples(*(values(field.type) for field in type_.fields))
+        parts = st.tuples(*(values(field.type, field.nullable) for field in type_.fields))
         made = parts.map(lambda items: struct_rows(type_).row_class(*items))
     else:
         made = _LEAVES[type_.kind]

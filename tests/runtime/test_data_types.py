@@ -19,9 +19,10 @@ NAMES = st.text(min_size=1, max_size=8).filter(lambda name: name.strip() == name
 
 
 def columns(types: st.SearchStrategy[DataType]) -> st.SearchStrategy[tuple[Column, ...]]:
-    return st.lists(st.builds(Column, NAMES, types), min_size=1, max_size=4, unique_by=lambda column: column.name).map(
-        tuple
+    some = st.builds(
+        lambda name, type_, nullable: Column(name, type_, nullable or type_.kind == "void"), NAMES, types, st.booleans()
     )
+    return st.lists(some, min_size=1, max_size=4, unique_by=lambda column: column.name).map(tuple)
 
 
 TYPES = st.recursive(
@@ -35,12 +36,9 @@ TYPES = st.recursive(
 )
 
 
-@given(columns(TYPES), st.booleans())
-def test_what_is_written_is_read(schema: tuple[Column, ...], nullable: bool) -> None:
-    """Catches: a name or nested type that a schema's own text does not bring back."""
-    last = schema[-1]
-    schema = (*schema[:-1], Column(last.name, last.type, nullable or last.type.kind == "void"))
-
+@given(columns(TYPES))
+def test_what_is_written_is_read(schema: tuple[Column, ...]) -> None:
+    """Catches: a name, nested type or "not null" of a struct's field that a schema's own text does not bring back."""
     assert parse_schema(schema_text(schema)) == schema
 
 
@@ -57,7 +55,7 @@ def test_what_is_written_is_read(schema: tuple[Column, ...], nullable: bool) -> 
         ("timestamp_ltz", "timestamp"),
         ("interval hour to minute", "interval day to second"),
         ("array<array<int>>", "array<array<int>>"),
-        ("struct<a int, b: string not null>", "struct<a:int,b:string>"),
+        ("struct<a int, b: string not null>", "struct<a:int,b:string not null>"),
     ],
 )
 def test_spellings(text: str, name: str) -> None:

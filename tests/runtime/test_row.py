@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import copy
+import gc
 import pickle
+import sys
+import threading
+import weakref
 from typing import Any
 
 import pytest
 
 from emberstate.codec import codec_for
-from emberstate.errors import RowTypeError, StateDeclarationError
+from emberstate.errors import RowTypeError, StateDeclarationError, StateTypeError
 from emberstate.runtime.row import Row, RowType
 
 CARDS = RowType.of("card string, amount double, count int, index int")
@@ -59,6 +64,64 @@ def test_rows_stand_in_state() -> None:
     assert type(again) is rows.row_class
     assert again.s.tags == ["x", None]
     assert struct.row(1, ["x", None]) == again.s
+
+
+@pytest.mark.parametrize(
+    "schema",
+    ["card string, n int", "s struct<a:int not null,`b.c`:array<struct<x:int>>> not null", "`100%.25` int, `(` date"],
+)
+def test_one_schema_has_one_class(schema: str) -> None:
+    """Catches: "expected Row, got Row": a state declared with a class of rows that no input has."""
+    rows = RowType.of(schema)
+    by_value = pytest.importorskip("pyspark.cloudpickle")
+
+    assert RowType.of(schema) is rows
+    assert RowType(rows.columns) is rows
+    for again in (pickle.loads(pickle.dumps(rows)), copy.deepcopy(rows), by_value.loads(by_value.dumps(rows))):
+        assert again is rows
+    for dumped in (pickle.dumps(rows.row_class), pickle.dumps(rows.row_class, 2), by_value.dumps(rows.row_class)):
+        assert pickle.loads(dumped) is rows.row_class
+    row = rows.row(*range(len(rows.names)))
+    assert type(pickle.loads(pickle.dumps(row))) is type(copy.copy(row)) is rows.row_class
+
+
+def test_one_class_for_all_threads() -> None:
+    """Catches: two threads that make a row type of one schema at a time, and get two."""
+    found: list[Any] = []
+    starts = threading.Barrier(4)
+
+    def make() -> None:
+        starts.wait(60)
+        found.extend([RowType.of(f"a int, s struct<b{n}:int>") for n in range(200)])
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=make) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert len(found) == 800
+    assert len({row_type.row_class for row_type in found}) == 200
+
+
+def test_row_types_that_nothing_uses_are_given_up() -> None:
+    """Catches: a driver that grows with every schema it has ever seen."""
+    gone = weakref.ref(RowType.of("only int, here int"))
+    gc.collect()
+
+    assert gone() is None
+
+
+def test_a_row_of_another_schema_is_told_apart() -> None:
+    """Catches: a message that calls both schemas Row."""
+    codec: Any = codec_for(RowType.of("card string, n int").row_class)
+
+    with pytest.raises(StateTypeError, match=r"expected Row\(card string, n int\), got Row\(card string, n bigint\)"):
+        codec.check(RowType.of("card string, n bigint").row("a", 1))
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ class DataType:
         if self.kind == "decimal":
             return f"decimal({self.precision},{self.scale})"
         if self.kind == "struct":
-            return f"struct<{','.join(f'{_quoted(field.name)}:{field.type.name}' for field in self.fields)}>"
+            return f"struct<{','.join(field.text(':') for field in self.fields)}>"
         if self.items:
             return f"{self.kind}<{','.join(item.name for item in self.items)}>"
         return self.kind
@@ -74,6 +74,10 @@ class Column:
     type: DataType
     nullable: bool = True
 
+    def text(self, separator: str) -> str:
+        """The column in a schema, or the field in a struct."""
+        return f"{_quoted(self.name)}{separator}{self.type.name}{'' if self.nullable else ' not null'}"
+
 
 def _quoted(name: str) -> str:
     return name if re.fullmatch(r"[^\W\d]\w*", name) else f"`{name.replace('`', '``')}`"
@@ -81,9 +85,7 @@ def _quoted(name: str) -> str:
 
 def schema_text(columns: tuple[Column, ...]) -> str:
     """The schema as a string that `parse_schema` reads."""
-    return ", ".join(
-        f"{_quoted(column.name)} {column.type.name}{'' if column.nullable else ' not null'}" for column in columns
-    )
+    return ", ".join(column.text(" ") for column in columns)
 
 
 def parse_schema(text: str) -> tuple[Column, ...]:

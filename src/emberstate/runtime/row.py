@@ -3,7 +3,10 @@
 A row is a tuple: it unpacks, compares and hashes as one. A column is an attribute too, except where its name
 is one that rows need (`as_dict`, `_make`, `_fields`, names with two underscores in front).
 
-Thread safety: row types are immutable; any thread may use one.
+One schema has one row type and one class of rows in a process, however often it is named, and a pickle brings back
+that one: rows of an input are of the class that a state was declared with.
+
+Thread safety: row types are immutable; any thread may make and use one.
 
 >>> cards = RowType.of("card string, amount double, count int")
 >>> row = cards.row(card="c-1", amount=2.5, count=1)
@@ -14,6 +17,8 @@ Row(card='c-1', amount=2.5, count=1)
 
 A row can stand in state, by its class: `list_state(cards.row_class)`.
 
+>>> cards.row_class is RowType.of("card string, amount double, count integer").row_class
+True
 >>> from emberstate.codec import codec_for
 >>> codec = codec_for(cards.row_class)
 >>> codec.decode(codec.encode(row)).amount
@@ -24,10 +29,12 @@ from __future__ import annotations
 
 import datetime
 import decimal
-import functools
+import threading
 from collections import namedtuple
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final
+from urllib.parse import unquote
+from weakref import WeakValueDictionary
 
 from emberstate.errors import RowTypeError, StateDeclarationError
 from emberstate.runtime.data_types import Column, DataType, check_columns, parse_schema, parse_type, schema_text
@@ -101,6 +108,7 @@ def _row_class(row_type: RowType) -> type[Row]:
         **fields,
         "__slots__": (),
         "__module__": __name__,
+        "__qualname__": f"Row({row_type.schema.replace('%', '%25').replace('.', '%2E')})",
         "__doc__": f"A row of ({row_type.schema}).",
         "__annotations__": {column.name: python_type(column) for column in row_type.columns},
         "__new__": _new_row,
@@ -110,6 +118,13 @@ def _row_class(row_type: RowType) -> type[Row]:
         "_row_type": row_type,
     }
     return type("Row", (tuple,), body)
+
+
+def __getattr__(name: str) -> Any:
+    """The class of rows by its qualified name, `Row(schema)`: so a pickle, by value or not, refers to it by name."""
+    if name.startswith("Row(") and name.endswith(")"):
+        return RowType.of(unquote(name[4:-1])).row_class
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 _PYTHON: Final[dict[str, Any]] = {
@@ -140,28 +155,35 @@ def python_type(column: Column) -> Any:
     return plain | None if column.nullable and plain is not None else plain
 
 
-@functools.lru_cache(maxsize=256)
 def struct_rows(type_: DataType) -> RowType:
     """The row type of a struct's values."""
     return RowType(type_.fields)
 
 
 class RowType:
-    """The columns of a row: names, types, order."""
+    """The columns of a row: names, types, order. Equal row types are one object."""
 
-    __slots__ = ("columns", "names", "row_class", "schema")
+    __slots__ = ("__weakref__", "columns", "names", "row_class", "schema")
 
     columns: tuple[Column, ...]
     names: tuple[str, ...]
     row_class: type[Row]
     schema: str
 
-    def __init__(self, columns: Iterable[Column]) -> None:
-        self.columns = tuple(columns)
-        check_columns(self.columns, "a row type")
-        self.names = tuple(column.name for column in self.columns)
-        self.schema = schema_text(self.columns)
-        self.row_class = _row_class(self)
+    def __new__(cls, columns: Iterable[Column]) -> RowType:
+        """The row type with these columns: the one that there is, or a new one."""
+        columns = tuple(columns)
+        with _making:
+            found = _made.get(columns)
+            if found is None:
+                check_columns(columns, "a row type")
+                found = super().__new__(cls)
+                found.columns = columns
+                found.names = tuple(column.name for column in columns)
+                found.schema = schema_text(columns)
+                found.row_class = _row_class(found)
+                _made[columns] = found
+        return found
 
     @classmethod
     def of(cls, schema: RowType | str | Sequence[tuple[str, str | DataType]]) -> RowType:
@@ -215,14 +237,13 @@ class RowType:
         except ValueError:
             raise StateDeclarationError(f"there is no column {name!r} in ({self.schema})") from None
 
-    def __eq__(self, other: object) -> bool:
-        return self.columns == other.columns if isinstance(other, RowType) else NotImplemented
-
-    def __hash__(self) -> int:
-        return hash(self.columns)
-
     def __repr__(self) -> str:
         return f"RowType.of({self.schema!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return RowType.of, (self.schema,)
+
+
+# The row types that something still uses. One with structs makes theirs meanwhile: the lock can be taken twice.
+_made: WeakValueDictionary[tuple[Column, ...], RowType] = WeakValueDictionary()
+_making: Final = threading.RLock()

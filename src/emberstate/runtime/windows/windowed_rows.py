@@ -31,6 +31,7 @@ from typing import Any, TypeVar, get_args, get_origin
 
 from emberstate.codec import Codec
 from emberstate.errors import StateDeclarationError
+from emberstate.runtime.row import RowType
 from emberstate.runtime.windows.assigners import SlidingWindows, WindowAssigner
 from emberstate.runtime.windows.merging_window_function import MERGING_CONTENTS, MergingWindowFunction
 from emberstate.runtime.windows.plain_window_function import PlainWindowFunction
@@ -109,12 +110,13 @@ class WindowedRows:
     def reduce(
         self,
         reduce: Callable[[T, T], T],
-        row_type: type[T] | Codec[T],
+        row_type: RowType | type[T] | Codec[T],
         *,
         function: ProcessWindowFunction | None = None,
     ) -> WindowFunction:
         """Fold the rows of a window, which are of `row_type`, by a function of two of them."""
-        return self._function(lambda name: ReducingStateDescriptor(name, reduce, row_type), function)
+        type_ = _stored_type(row_type)
+        return self._function(lambda name: ReducingStateDescriptor(name, reduce, type_), function)
 
     def aggregate(
         self,
@@ -135,7 +137,8 @@ class WindowedRows:
         """Keep all rows of a window, which are of `row_type`, for a function that wants to see them."""
         if function is None:
             raise StateDeclarationError("process() needs a ProcessWindowFunction, found None")
-        return self._function(lambda name: ListStateDescriptor(name, row_type), function)
+        type_ = _stored_type(row_type)
+        return self._function(lambda name: ListStateDescriptor(name, type_), function)
 
     def _function(
         self, contents: Callable[[str], StateDescriptor], function: ProcessWindowFunction | None
@@ -169,6 +172,10 @@ class WindowedRows:
         if isinstance(self.assigner, SlidingWindows) and not self.trigger.may_purge:
             return self.assigner.grid()
         return None
+
+
+def _stored_type(row_type: Any) -> Any:
+    return row_type.row_class if isinstance(row_type, RowType) else row_type
 
 
 def accumulator_type_of(function: AggregateFunction[Any, Any, Any]) -> Any:
