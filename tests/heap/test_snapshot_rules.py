@@ -5,6 +5,7 @@ Random programs are in `test_state_map_model`, other threads in `test_snapshot_t
 
 from __future__ import annotations
 
+import random
 import threading
 from typing import Any
 
@@ -15,8 +16,10 @@ from emberstate.heap import snapshots
 from emberstate.heap.copy_on_write_state_map import CopyOnWriteStateMap
 from emberstate.heap.nested_state_map import NestedStateMap
 from emberstate.heap.snapshots import Snapshot, SnapshotRegistry
-from emberstate.heap.value_kind import IMMUTABLE
+from emberstate.heap.value_kind import IMMUTABLE, ValueKind
 from emberstate.state.changes import Op
+
+from .model import MUTABLE
 
 NS = "ns"
 
@@ -123,6 +126,58 @@ def test_rolling_back_after_a_release_on_another_thread(states: Any) -> None:
     states.check_invariants()
 
     assert content(states) == {}
+
+
+@pytest.mark.parametrize("others", [0, 1, 3])
+@pytest.mark.parametrize("kind", [IMMUTABLE, MUTABLE], ids=["immutable", "mutable"])
+@pytest.mark.parametrize("map_type", [CopyOnWriteStateMap, NestedStateMap])
+def test_rolling_back_by_the_map_itself(map_type: Any, kind: ValueKind, others: int) -> None:
+    """Catches: a `roll_back` of a map that leaves out what its registry does around it.
+
+    Loans that are sealed later, an epoch that does not change, a sister map that stays where it is.
+    """
+    chance = random.Random(f"{others}")
+    for _ in range(25):
+        registry = SnapshotRegistry()
+        maps = [map_type(kind, registry) for _ in range(2)]
+        live: list[tuple[Any, list[dict[Any, Any]]]] = []
+
+        def step(maps: list[Any] = maps) -> None:
+            for states in maps:
+                for _ in range(chance.randrange(40)):
+                    key = chance.randrange(60)
+                    if chance.random() < 0.3:
+                        states.remove(key, NS)
+                    else:
+                        states.put(key, NS, [chance.random()])
+                        states.get(key, NS)
+
+        for _ in range(others + 1):
+            step()
+            live.append((maps[0].snapshot().point, [content(states) for states in maps]))
+        for _ in range(12):
+            step()
+            point, expected = chance.choice(live)
+            chance.choice(maps).roll_back(point)
+            assert [content(states) for states in maps] == expected
+            for snapshot, seen in live:
+                assert [content(states.open(snapshot)) for states in maps] == seen
+            for states in maps:
+                states.check_invariants()
+        for snapshot, _ in live:
+            snapshot.release()
+
+
+def test_what_snapshot_gives_is_what_changes_and_roll_back_take(states: Any) -> None:
+    """Catches: a map that wants another thing than it gave, and says no more than TypeError."""
+    with states.snapshot() as before:
+        states.put("k", NS, 1)
+        assert states.changes(before) == states.changes(before.point) == [("k", NS, ((Op.REPLACED, 1),))]
+        for use in (states.changes, states.roll_back, states.open):
+            with pytest.raises(TypeError, match=r"as `snapshot\(\)` of this map or backend gives it, found 'k'"):
+                use("k")
+        states.roll_back(before)
+        assert content(states) == {}
 
 
 def test_a_map_made_later_was_empty_then(states: Any) -> None:

@@ -124,6 +124,19 @@ class KeyConformance:
                 use()
         snapshot.release()
 
+    def test_what_is_no_snapshot_is_refused_by_name(self, make_backend: BackendFactory) -> None:
+        """Catches an AttributeError or bare TypeError that says nothing about what is wanted."""
+        backend = make_backend()
+        backend.set_current_key("ann")
+        value = backend.get_partitioned_state(ValueStateDescriptor("v", int))
+        with backend.snapshot() as before:
+            value.update(1)
+            assert backend.changes(before.point) == backend.changes(before) != []
+            for use in (backend.changes, backend.timer_changes, backend.roll_back):
+                for wrong in (None, value):
+                    with pytest.raises(TypeError, match=r"as `snapshot\(\)` of this map or backend gives it, found "):
+                        use(wrong)
+
     @pytest.mark.reliability(29)
     def test_a_backend_cannot_leave_its_process(self, make_backend: BackendFactory) -> None:
         """Catches a backend caught in a closure that Spark sends elsewhere."""

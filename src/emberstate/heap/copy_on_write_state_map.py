@@ -23,6 +23,7 @@ from emberstate.heap.state_map import StateMapStatistics
 from emberstate.heap.state_map_entry import StateMapEntry
 from emberstate.heap.value_kind import ValueKind
 from emberstate.state.changes import ABSENT, EntryChange
+from emberstate.state.points import point_of
 
 if not cython.compiled:  # compiled, these are C constants and functions
     from emberstate.heap.copy_on_write_buckets import head_of
@@ -37,7 +38,7 @@ class CopyOnWriteStateMap(CopyOnWriteBuckets):
     >>> states.put("ann", "window-1", 3)
     >>> with states.snapshot() as before:
     ...     states.put("ann", "window-1", 4)
-    ...     before.get("ann", "window-1"), states.get("ann", "window-1"), states.changes(before.point)
+    ...     before.get("ann", "window-1"), states.get("ann", "window-1"), states.changes(before)
     (3, 4, [('ann', 'window-1', ((<Op.REPLACED: 1>, 4),))])
     """
 
@@ -223,18 +224,20 @@ class CopyOnWriteStateMap(CopyOnWriteBuckets):
         """Take a snapshot (of all maps of the registry) and open it on this map; a context manager."""
         return self.open(self.registry.snapshot())
 
-    def open(self, snapshot: Snapshot) -> Any:
+    def open(self, snapshot: Any) -> Any:
         """Read this map as a live snapshot of its registry saw it: `get`, `in`, `len`, iteration."""
         from emberstate.heap.copy_on_write_state_map_snapshot import CopyOnWriteStateMapSnapshot
 
-        self.registry.check_live(snapshot)
-        return CopyOnWriteStateMapSnapshot(self, snapshot)
+        point: Snapshot = point_of(snapshot, Snapshot)
+        self.registry.check_live(point)
+        return CopyOnWriteStateMapSnapshot(self, point)
 
-    def changes(self, snapshot: Snapshot) -> list[EntryChange]:
+    def changes(self, snapshot: Any) -> list[EntryChange]:
         """List what differs from `snapshot`, one record per entry, at the cost of what was touched."""
-        self.registry.check_live(snapshot)
+        point: Snapshot = point_of(snapshot, Snapshot)
+        self.registry.check_live(point)
         self.registry.seal()
-        images: list[MapImage] = self.images_since(snapshot.version)
+        images: list[MapImage] = self.images_since(point.version)
         kind: ValueKind = self.kind
         seen: set[tuple[Any, Any]] | None = set() if len(images) > 1 else None
         result: list[EntryChange] = []
@@ -257,13 +260,13 @@ class CopyOnWriteStateMap(CopyOnWriteBuckets):
                 new = ABSENT if live is None else live.state
                 if new is old and not kind.nested:
                     continue
-                steps = kind.delta(old, new, snapshot)
+                steps = kind.delta(old, new, point)
                 if steps:
                     result.append((entry.key, entry.namespace, steps))
         return result
 
-    def roll_back(self, snapshot: Snapshot) -> None:
-        """Put this map back; called by `SnapshotRegistry.roll_back`, under its lock, for all maps."""
+    def put_back(self, snapshot: Snapshot) -> None:
+        """This map's part of `SnapshotRegistry.roll_back`; under its lock."""
         from emberstate.heap.copy_on_write_roll_back import roll_back_map
 
         roll_back_map(self, snapshot)

@@ -41,7 +41,7 @@ class CopyOnWriteStateMapSnapshot:
 
     def __init__(self, map: CopyOnWriteStateMap, point: Snapshot) -> None:
         self._map = map
-        #: The snapshot of the whole registry, which `changes` and `roll_back` take.
+        #: The snapshot of the whole registry.
         self.point = point
 
     def get(self, key: Hashable, namespace: Hashable) -> Any:

@@ -31,7 +31,7 @@ from emberstate.heap.heap_states import (
 from emberstate.heap.heap_timer_queue import HeapTimerQueue
 from emberstate.heap.kinds import kind_for
 from emberstate.heap.map_value import MapKind
-from emberstate.heap.snapshots import FIRST_VERSION, SnapshotRegistry
+from emberstate.heap.snapshots import FIRST_VERSION, Snapshot, SnapshotRegistry
 from emberstate.heap.state_table import CopyOnWriteStateTable, StateTable, StateTableStatistics
 from emberstate.heap.ttl_sweep import HeapTtlSweep
 from emberstate.heap.value_kind import IMMUTABLE
@@ -40,6 +40,7 @@ from emberstate.state.changes import EntryChange
 from emberstate.state.declarations import StateHandles, check_declared, check_same_declaration, user_facing
 from emberstate.state.descriptors import StateDescriptor, check_state_name
 from emberstate.state.key_context import KeyContext
+from emberstate.state.points import point_of
 from emberstate.state.timers import VOID_NAMESPACE, TimerQueueStatistics
 from emberstate.state.ttl import TtlClock
 from emberstate.state.ttl_clean_up import Sweep, TtlCleanUp, TtlCleanUpStatistics
@@ -288,26 +289,25 @@ class HeapKeyedStateBackend:
         States first made since are in it too.
         The cost is that of what was touched. Mutable values that were handed out are taken back first.
         """
-        self._check_usable(snapshot)
+        point = self._point(snapshot)
         return [
             (name, group, change)
             for name, registered in self._states.items()
-            for group, change in registered.table.changes(snapshot.point)
+            for group, change in registered.table.changes(point)
         ]
 
     def timer_changes(self, snapshot: HeapSnapshot) -> list[tuple[str, int, EntryChange]]:
         """List (queue, key group, record) for every key whose timers differ from `snapshot`."""
-        self._check_usable(snapshot)
+        point = self._point(snapshot)
         return [
             (name, group, change)
             for name, queue in self._timer_queues.items()
-            for group, change in queue.table.changes(snapshot.point)
+            for group, change in queue.table.changes(point)
         ]
 
     def roll_back(self, snapshot: HeapSnapshot) -> None:
         """Put everything back to what `snapshot` saw; no key is current afterwards."""
-        self._check_usable(snapshot)
-        self.registry.roll_back(snapshot.point)
+        self.registry.roll_back(self._point(snapshot))
         self.context.clear()
 
     # -- looking after it -----------------------------------------------------------------------------------
@@ -359,11 +359,13 @@ class HeapKeyedStateBackend:
             "closure that Spark sends elsewhere? Make a backend where it is used."
         )
 
-    def _check_usable(self, snapshot: HeapSnapshot) -> None:
+    def _point(self, snapshot: HeapSnapshot) -> Snapshot:
         self.context.check_open()
-        if snapshot.point.registry is not self.registry:
+        point = point_of(snapshot, Snapshot)
+        if point.registry is not self.registry:
             raise ValueError("the snapshot was taken of another backend: use it there")
-        snapshot.point.check_live()
+        point.check_live()
+        return point
 
     def _register(self, descriptor: StateDescriptor, namespace_type: Any) -> RegisteredState:
         self.context.check_open()

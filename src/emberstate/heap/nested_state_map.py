@@ -27,6 +27,7 @@ from emberstate.heap.snapshots import Snapshot, SnapshotRegistry
 from emberstate.heap.state_map import StateMap, StateMapStatistics
 from emberstate.heap.value_kind import ValueKind
 from emberstate.state.changes import ABSENT, EntryChange
+from emberstate.state.points import point_of
 
 _Nested = dict[Any, dict[Any, Any]]
 
@@ -39,7 +40,7 @@ class NestedStateMap(StateMap):
     >>> states.put("ann", "window-1", 3)
     >>> with states.snapshot() as before:
     ...     states.put("ann", "window-1", 4)
-    ...     before.get("ann", "window-1"), states.get("ann", "window-1"), states.changes(before.point)
+    ...     before.get("ann", "window-1"), states.get("ann", "window-1"), states.changes(before)
     (3, 4, [('ann', 'window-1', ((<Op.REPLACED: 1>, 4),))])
     """
 
@@ -175,36 +176,38 @@ class NestedStateMap(StateMap):
         """Take a snapshot (of all maps of the registry) and open it on this map; a context manager."""
         return self.open(self.registry.snapshot())
 
-    def open(self, snapshot: Snapshot) -> NestedStateMapSnapshot:
+    def open(self, snapshot: Any) -> NestedStateMapSnapshot:
         """Read this map as a live snapshot of its registry saw it: `get`, `in`, `len`, iteration."""
-        self.registry.check_live(snapshot)
-        return NestedStateMapSnapshot(self, snapshot)
+        point = point_of(snapshot, Snapshot)
+        self.registry.check_live(point)
+        return NestedStateMapSnapshot(self, point)
 
     def freeze(self, snapshot: Snapshot) -> None:
         """Keep copies of all states for `snapshot`, which is being taken; everything is sealed."""
         snapshot.frozen[self] = self._copied(self.namespaces)
 
-    def changes(self, snapshot: Snapshot) -> list[EntryChange]:
+    def changes(self, snapshot: Any) -> list[EntryChange]:
         """List what differs from `snapshot`, one record per entry. O(all entries)."""
-        self.registry.check_live(snapshot)
+        point = point_of(snapshot, Snapshot)
+        self.registry.check_live(point)
         self.registry.seal()
-        frozen = self.frozen_by(snapshot)
+        frozen = self.frozen_by(point)
         delta = self.kind.delta
         result: list[EntryChange] = []
         for namespace, keys in self.namespaces.items():
             before = frozen.get(namespace, {})
             for key, state in keys.items():
-                if steps := delta(before.get(key, ABSENT), state, snapshot):
+                if steps := delta(before.get(key, ABSENT), state, point):
                     result.append((key, namespace, steps))
         for namespace, keys in frozen.items():
             now = self.namespaces.get(namespace, {})
             for key, state in keys.items():
-                if key not in now and (steps := delta(state, ABSENT, snapshot)):
+                if key not in now and (steps := delta(state, ABSENT, point)):
                     result.append((key, namespace, steps))
         return result
 
-    def roll_back(self, snapshot: Snapshot) -> None:
-        """Put this map back; called by `SnapshotRegistry.roll_back`, under its lock."""
+    def put_back(self, snapshot: Snapshot) -> None:
+        """This map's part of `SnapshotRegistry.roll_back`; under its lock."""
         self.namespaces = self._copied(self.frozen_by(snapshot))
         self.size = sum(map(len, self.namespaces.values()))
         self.modifications += 1
@@ -316,7 +319,7 @@ class NestedStateMapSnapshot:
 
     def __init__(self, map: NestedStateMap, point: Snapshot) -> None:
         self._map = map
-        #: The snapshot of the whole registry, which `changes` and `roll_back` take.
+        #: The snapshot of the whole registry.
         self.point = point
 
     def get(self, key: Hashable, namespace: Hashable) -> Any:

@@ -164,9 +164,9 @@ class SnapshotRegistry:
                 lender.forget_loans()
             self.lenders.clear()
             for map in affected.values():
-                map.roll_back(snapshot)
+                map.put_back(snapshot)
             for map in self.synchronous:
-                map.roll_back(snapshot)
+                map.put_back(snapshot)
             if snapshot.version in self.orphans:  # from one branch to another: any other may be on a side branch now
                 newer = self.live
             self.orphans.update(other.version for other in newer)

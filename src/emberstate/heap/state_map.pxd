@@ -1,4 +1,4 @@
-from emberstate.heap.snapshots cimport Snapshot, SnapshotRegistry
+from emberstate.heap.snapshots cimport SnapshotRegistry
 from emberstate.heap.value_kind cimport ValueKind
 
 cdef class StateMap:
@@ -12,4 +12,4 @@ cdef class StateMap:
     cpdef bint remove(self, object key, object namespace) except -1
     cpdef object remove_and_get_old(self, object key, object namespace)
     cpdef object transform(self, object key, object namespace, object argument, object function)
-    cpdef list changes(self, Snapshot snapshot)
+    cpdef list changes(self, object snapshot)

@@ -19,6 +19,7 @@ from typing import Any
 from emberstate.heap.snapshots import Snapshot, SnapshotRegistry
 from emberstate.heap.value_kind import ValueKind
 from emberstate.state.changes import EntryChange
+from emberstate.state.points import point_of
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -111,16 +112,20 @@ class StateMap:
         """Take a snapshot (of all maps of the registry) and open it on this map; a context manager."""
         raise NotImplementedError
 
-    def open(self, snapshot: Snapshot) -> Any:
+    def open(self, snapshot: Any) -> Any:
         """Read this map as a live snapshot of its registry saw it: `get`, `in`, `len`, iteration."""
         raise NotImplementedError
 
-    def changes(self, snapshot: Snapshot) -> list[EntryChange]:
+    def changes(self, snapshot: Any) -> list[EntryChange]:
         """List what differs from `snapshot`, one record per entry, at the cost of what was touched."""
         raise NotImplementedError
 
-    def roll_back(self, snapshot: Snapshot) -> None:
-        """Put this map back; called by `SnapshotRegistry.roll_back`, which does it for all maps."""
+    def roll_back(self, snapshot: Any) -> None:
+        """Put this map, and with it all maps of its registry, back to what `snapshot` saw."""
+        self.registry.roll_back(point_of(snapshot, Snapshot))
+
+    def put_back(self, snapshot: Snapshot) -> None:
+        """This map's part of a roll-back: for `SnapshotRegistry.roll_back` only, which does what belongs around it."""
         raise NotImplementedError
 
     def statistics(self) -> StateMapStatistics:

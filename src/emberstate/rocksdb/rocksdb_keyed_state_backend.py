@@ -40,13 +40,14 @@ from emberstate.rocksdb.rocksdb_states import (
     RocksDBReducingState,
     RocksDBValueState,
 )
-from emberstate.rocksdb.rocksdb_store import RocksDBStore, StoreStatistics
+from emberstate.rocksdb.rocksdb_store import Point, RocksDBStore, StoreStatistics
 from emberstate.rocksdb.rocksdb_timer_queue import RocksDBTimerQueue
 from emberstate.rocksdb.rocksdb_ttl_sweep import RocksDBTtlSweep
 from emberstate.state.changes import EntryChange
 from emberstate.state.declarations import StateHandles, check_declared, check_same_declaration, user_facing
 from emberstate.state.descriptors import StateDescriptor, check_state_name
 from emberstate.state.key_context import KeyContext
+from emberstate.state.points import point_of
 from emberstate.state.row_loading import FileRules, RowDecoders
 from emberstate.state.timers import VOID_NAMESPACE, TimerQueueStatistics
 from emberstate.state.ttl import TtlClock
@@ -321,31 +322,30 @@ class RocksDBKeyedStateBackend:
 
         States first made since are in it too. The cost, in time and memory, is that of what was touched.
         """
-        self._check_usable(snapshot)
+        point = self._point(snapshot)
         tables = {registered.table.prefix: registered.table for registered in self._states.values()}
-        return self._changes(snapshot, tables, _FIRST_STATE, _FIRST_QUEUE)
+        return self._changes(point, tables, _FIRST_STATE, _FIRST_QUEUE)
 
     def timer_changes(self, snapshot: RocksDBSnapshot) -> list[tuple[str, int, EntryChange]]:
         """List (queue, key group, record) for every key whose timers differ from `snapshot`."""
-        self._check_usable(snapshot)
+        point = self._point(snapshot)
         tables = {queue.table.prefix: queue.table for queue in self._timer_queues.values()}
-        return self._changes(snapshot, tables, _FIRST_QUEUE, _END)
+        return self._changes(point, tables, _FIRST_QUEUE, _END)
 
     def _changes(
-        self, snapshot: RocksDBSnapshot, tables: dict[bytes, RocksDBStateTable], first: int, end: int
+        self, point: Point, tables: dict[bytes, RocksDBStateTable], first: int, end: int
     ) -> list[tuple[str, int, EntryChange]]:
         found = []
-        touched = self._store.touched_since(snapshot.point, table_prefix(first), table_prefix(end))
+        touched = self._store.touched_since(point, table_prefix(first), table_prefix(end))
         for prefix, raws in itertools.groupby(touched, key=lambda raw: raw[:2]):
             table = tables.get(prefix)
             if table is not None:  # else the order of a timer queue
-                found += [(table.name, group, change) for group, change in table.changes(raws, snapshot.point)]
+                found += [(table.name, group, change) for group, change in table.changes(raws, point)]
         return found
 
     def roll_back(self, snapshot: RocksDBSnapshot) -> None:
         """Put everything back to what `snapshot` saw; no key is current afterwards."""
-        self._check_usable(snapshot)
-        self._store.roll_back(snapshot.point)
+        self._store.roll_back(self._point(snapshot))
         self.context.clear()
 
     # -- looking after it -----------------------------------------------------------------------------------
@@ -400,11 +400,13 @@ class RocksDBKeyedStateBackend:
             "closure that Spark sends elsewhere? Make a backend where it is used."
         )
 
-    def _check_usable(self, snapshot: RocksDBSnapshot) -> None:
+    def _point(self, snapshot: RocksDBSnapshot) -> Point:
         self.context.check_open()
-        if snapshot.point.store is not self._store:
+        point = point_of(snapshot, Point)
+        if point.store is not self._store:
             raise ValueError("the snapshot was taken of another backend: use it there")
-        snapshot.point.check_live()
+        point.check_live()
+        return point
 
     def _register(self, descriptor: StateDescriptor, namespace_type: Any) -> RegisteredState:
         self.context.check_open()
