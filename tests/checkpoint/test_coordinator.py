@@ -10,9 +10,11 @@ import msgspec
 import pytest
 
 from emberstate.checkpoint.acknowledgement import Acknowledgement, SlotTask, WrittenOutput, WrittenState
+from emberstate.checkpoint.catalogue import read_savepoint
 from emberstate.checkpoint.chain import Rewrite
 from emberstate.checkpoint.clock import ManualClock
 from emberstate.checkpoint.coordinator import CheckpointCoordinator, Redelivery, Transaction
+from emberstate.checkpoint.layout import manifest_path
 from emberstate.checkpoint.manifest import Manifest, Place
 from emberstate.checkpoint.opening import OperatorSpec
 from emberstate.checkpoint.stored_files import read_place
@@ -39,6 +41,7 @@ from .counting_job import (
     expected_after,
 )
 from .manifest_forgery import SUM
+from .small_job import SharedMemory, SmallJob
 
 
 def begun(job: CountingJob, batch: int, **options: Any) -> Transaction | Redelivery:
@@ -510,3 +513,32 @@ def test_written_states_have_one_of_two_kinds() -> None:
     """Catches: a third kind that a reader would not know."""
     with pytest.raises(CorruptionError):
         WrittenState.from_bytes(WrittenState("i", "full", (0, 7), SUM, b"").to_bytes())  # type: ignore[arg-type]
+
+
+# -- the identity of a location --------------------------------------------------------------------------------
+
+
+def test_a_location_keeps_its_identity_until_it_is_deleted() -> None:
+    """Catches: an identity that a start makes anew, that savepoints carry to other places, or that outlives the
+    files: slots that serve it would lend the state of one job to another."""
+    job = SmallJob(SharedMemory())
+    first = job.open().latest.location
+    assert first and job.run("ann").location == first
+    coordinator = job.open()
+    assert coordinator.latest.location == first
+    coordinator.savepoint("s")
+    assert read_savepoint(job.storage, "s").location == ""
+    other = SmallJob(SharedMemory())
+    assert other.open(savepoint=(job.storage, "s")).latest.location not in ("", first)
+    job.storage.delete_all(job.storage.list())
+    assert job.open().latest.location not in ("", first)
+
+
+def test_a_location_without_an_identity_gets_one() -> None:
+    """Catches: what an earlier version wrote, left without an identity for good."""
+    job = SmallJob(SharedMemory())
+    old = msgspec.structs.replace(job.open().latest, location="")
+    job.storage.delete(manifest_path(1))
+    job.storage.write_new(manifest_path(1), old.to_bytes())
+    given = job.open().latest.location
+    assert given and job.run("ann").location == job.open().latest.location == given

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import errno
+import os
+import signal
 from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 import pytest
 
 from emberstate.checkpoint.catalogue import checkpoint_numbers, read_checkpoint, read_savepoint, savepoint_names, verify
+from emberstate.checkpoint.clock import ManualClock
 from emberstate.checkpoint.coordinator import Transaction
 from emberstate.checkpoint.faulty_storage import FaultPlan, FaultyStorage, SimulatedKill
 from emberstate.checkpoint.layout import manifest_path, savepoint_path
+from emberstate.checkpoint.local_storage import LocalStorage
 from emberstate.checkpoint.manifest import Manifest
 from emberstate.checkpoint.memory_storage import MemoryStorage
 from emberstate.checkpoint.savepoint import delete_savepoint, write_savepoint
@@ -236,7 +241,7 @@ def test_a_new_job_starts_from_a_savepoint(inline_bytes: int, parallelism: int) 
     old.coordinator.savepoint("s")
     new = SmallJob(SharedMemory(), parallelism=parallelism, inline_bytes=inline_bytes)
     coordinator = new.open(savepoint=(old.storage, "s"))
-    assert coordinator.savepoint_batch == old.coordinator.latest.batch
+    assert coordinator.latest.saved_batch == old.coordinator.latest.batch
     assert coordinator.latest.batch is None
     new.model = new.models[coordinator.latest.id] = old.model
     new.check_all(new.storage)
@@ -250,7 +255,7 @@ def test_a_new_job_starts_from_a_savepoint(inline_bytes: int, parallelism: int) 
     new.open()
     new.check_all(new.storage)
     assert unreferenced(new.storage) == []
-    assert new.coordinator.savepoint_batch is None  # type: ignore[union-attr]
+    assert new.coordinator.latest.saved_batch is None  # type: ignore[union-attr]
 
 
 def run_first(job: SmallJob, transaction: Transaction) -> None:
@@ -360,3 +365,57 @@ def with_path(manifest: Manifest, path: str) -> Manifest:
     slot = msgspec.structs.replace(slot, files=(file, *slot.files[1:]))
     slots = (*operator.slots[:number], slot, *operator.slots[number + 1 :])
     return msgspec.structs.replace(manifest, operators=(msgspec.structs.replace(operator, slots=slots),))
+
+
+# -- time goes on from there -----------------------------------------------------------------------------------
+
+
+def timed_job(storage: Storage) -> SmallJob:
+    """A job after a batch that has seen event time 900 and stands at watermark 700, processing time 5,000."""
+    job = SmallJob(storage)
+    coordinator = job.open(clock=ManualClock(5_000))
+    begun = coordinator.begin(0, query="q", source="s", watermark=700)
+    assert isinstance(begun, Transaction)
+    commit_empty(job, begun, max_event_time=900)
+    return job
+
+
+def commit_empty(job: SmallJob, transaction: Transaction, max_event_time: int | None = None) -> Manifest:
+    """Commit a batch without changes."""
+    acknowledgements = []
+    for task, slot in zip(transaction.tasks, job.slots, strict=True):
+        slot.start(task)
+        acknowledgements.append(msgspec.structs.replace(slot.prepare(), max_event_time=max_event_time))
+    assert job.coordinator is not None
+    return job.coordinator.commit(transaction, acknowledgements)
+
+
+@pytest.mark.reliability(2)
+def test_times_of_a_savepoint_survive_a_kill_before_the_first_batch(tmp_path: Path) -> None:
+    """Catches: watermark, greatest event time and processing time known only to the process that opened the job."""
+    old = timed_job(LocalStorage(tmp_path / "old"))
+    assert old.coordinator is not None
+    old.coordinator.savepoint("s")
+    new = LocalStorage(tmp_path / "new")
+    child = os.fork()
+    if child == 0:
+        try:
+            SmallJob(new).open(savepoint=(old.storage, "s"), clock=ManualClock(1_000))
+            os.kill(os.getpid(), signal.SIGKILL)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    job = SmallJob(new)
+    job.models = {read_checkpoint(new, 1).id: old.model}
+    for _ in range(2):  # it may die there more than once
+        coordinator = job.open(clock=ManualClock(1_000))
+        assert coordinator.latest.batch is None
+        assert coordinator.latest.times == old.coordinator.latest.batch
+    coordinator.savepoint("of-an-opening")
+    assert read_savepoint(new, "of-an-opening").times == old.coordinator.latest.batch
+    begun = coordinator.begin(41, query="another", source="elsewhere", watermark=3)
+    assert isinstance(begun, Transaction)
+    assert (begun.batch.watermark, begun.batch.processing_time) == (700, 5_000)
+    made = commit_empty(job, begun)
+    assert made.batch is not None and made.batch.max_event_time == 900
+    assert made.saved_batch is None and made.times == made.batch

@@ -364,7 +364,7 @@ class CheckpointReader:
         oldest.close()
 
     def _set_clock(self, backend: HeapKeyedStateBackend) -> None:
-        batch, clock = self.manifest.batch, backend.ttl_clock
+        batch, clock = self.manifest.times, backend.ttl_clock
         clock.processing_time = self.manifest.created if batch is None else batch.processing_time
         watermark = None if batch is None else batch.watermark
         clock.event_time = -(2**63) if watermark is None else watermark

@@ -129,8 +129,6 @@ class CheckpointCoordinator:
         self._policy = policy
         self._orders: dict[tuple[str, int], RewriteOrder] = {}
         self._doubtful: Manifest | None = None  # a commit that raised and may have been made all the same
-        #: The batch whose end the savepoint was that the job was started from just now; None if from none.
-        self.savepoint_batch: Batch | None = None
         self.retention = Retention(storage, holder, retained)
         self._commits = self._redeliveries = self._adopted = self._rejected = 0
         self._manifest_bytes = self._bundle_bytes = self._retries = 0
@@ -152,7 +150,7 @@ class CheckpointCoordinator:
         """Take the job over, and go on from its latest checkpoint or from the one whose number is given.
 
         A job without checkpoints may start with the state of a savepoint, a storage and a name. It begins with any
-        batch of any query then; where the savepoint's own source was is in `savepoint_batch`.
+        batch of any query then; the savepoint's own is in `latest.saved_batch`, and time goes on from there.
 
         Raises:
             RestoreRefusedError: the checkpoint does not fit the program; the message says what to do.
@@ -192,7 +190,9 @@ class CheckpointCoordinator:
                 created=clock.now_micros(),
                 origin=_origin(before, found.newest_number, start_from, ident),
                 parent=None if before is None else Parent(before.number, before.id),
+                location=(before.location if before is not None else "") or new_id(),
                 batch=None if before is None else before.batch,
+                saved_batch=_saved_batch(before, None if savepoint is None else state),
                 operators=opened_operators(storage, state, operators, ident, clock.now_micros(), drop_operators),
                 outputs=outputs or (),
                 delivered=outputs is None,
@@ -204,7 +204,6 @@ class CheckpointCoordinator:
                     check_not_condemned(storage, before.number)
                 storage.ensure_durable(manifest_path(before.number))
             coordinator = CheckpointCoordinator(storage, holder, manifest, operators, clock, policy, retained)
-            coordinator.savepoint_batch = None if savepoint is None or state is None else state.batch
             if coordinator._create(manifest):
                 check_newest(storage, holder, "opening")
                 coordinator.retention.opened(manifest)
@@ -239,8 +238,8 @@ class CheckpointCoordinator:
         """
         self._settle()
         self._check_order(batch, query, source)
-        last = self._latest.batch
-        if last is not None and last.id == batch:
+        own, last = self._latest.batch, self._latest.times
+        if own is not None and own.id == batch:
             if self._latest.delivered:
                 raise RestoreRefusedError(
                     f"batch {batch} comes again, but a later one had committed before the job was set back to "
@@ -295,8 +294,9 @@ class CheckpointCoordinator:
             writer=self._holder,
             created=self._clock.now_micros(),
             origin=ident,
+            location=start.location,
             parent=Parent(start.number, start.id),
-            batch=_with_max_event_time(transaction.batch, start.batch, acknowledgements),
+            batch=_with_max_event_time(transaction.batch, start.times, acknowledgements),
             operators=state.operators,
             outputs=state.outputs,
             micros=dict(micros or {}),
@@ -481,6 +481,13 @@ def _origin(before: Manifest | None, newest: int, start_from: int | None, ident:
     if before is None:
         return ""
     return before.origin if start_from is None or before.number == newest else ident
+
+
+def _saved_batch(before: Manifest | None, savepoint: Manifest | None) -> Batch | None:
+    """What an opening remembers of the savepoint that the job starts, or has started, from."""
+    if savepoint is not None:
+        return savepoint.times
+    return None if before is None else before.saved_batch
 
 
 def _with_max_event_time(batch: Batch, before: Batch | None, acknowledgements: Sequence[Acknowledgement]) -> Batch:

@@ -183,8 +183,13 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     #: The id of the newest commit up to here, or of a later opening that went back to it on purpose: what a
     #: batch's intent is filed under. Empty before the first.
     origin: Ident = ""
+    #: The identity of the location, made at random by the first opening there and carried along: whoever deletes
+    #: everything and starts again has another. Empty in what was written before there was one.
+    location: Ident = ""
     parent: Parent | None = None
     batch: Batch | None = None
+    #: The batch whose end the savepoint was that the job started from, until a batch of its own has committed.
+    saved_batch: Batch | None = None
     operators: tuple[Operator, ...] = ()
     outputs: tuple[Output, ...] = ()
     #: A later batch has committed before the job was set back to here: `outputs` are not kept any more.
@@ -197,6 +202,11 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     def to_bytes(self) -> bytes:
         """The file."""
         return seal("manifest", self)
+
+    @property
+    def times(self) -> Batch | None:
+        """The batch whose times the next one goes on from: the job's own, or that of the savepoint it started from."""
+        return self.batch or self.saved_batch
 
     def operator(self, name: str) -> Operator | None:
         """The operator of that name."""

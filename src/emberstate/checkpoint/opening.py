@@ -87,7 +87,7 @@ def opened_operators(
     """The operators of `specs` with the state that `found` has for them; what gets a time to live gets it at `now`."""
     ttl_clock = TtlClock()
     ttl_clock.processing_time = now
-    ttl_clock.event_time = None if found is None or found.batch is None else found.batch.watermark
+    ttl_clock.event_time = None if found is None or found.times is None else found.times.watermark
     stored = {} if found is None else {operator.name: operator for operator in found.operators}
     gone = sorted(stored.keys() - {spec.name for spec in specs} - set(drop_operators))
     if gone:

@@ -88,6 +88,7 @@ def make_savepoint(
             operators=operators,
             outputs=(),
             delivered=False,
+            location="",
         )
     publish(target, name, saved)
     return saved

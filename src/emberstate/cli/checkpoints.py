@@ -119,11 +119,12 @@ def _facts(manifest: Manifest) -> Iterator[tuple[str, Any]]:
     yield "written by", f"{manifest.writer}, emberstate {manifest.library}"
     if manifest.parent is not None:
         yield "follows", manifest.parent.number
-    batch = manifest.batch
+    batch = manifest.times
     if batch is None:
         yield "batch", "none yet"
         return
-    yield "batch", f"{batch.id} of query {batch.query}"
+    started = "" if manifest.batch is not None else "none yet, started from a savepoint after "
+    yield "batch", f"{started}{batch.id} of query {batch.query}"
     yield "source", batch.source
     yield "processing time", time_text(batch.processing_time)
     yield "watermark", time_text(batch.watermark) or "none"

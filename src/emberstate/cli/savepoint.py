@@ -174,7 +174,7 @@ def _judged(storage: Storage, manifest: Manifest, specs: list[OperatorSpec]) -> 
     now = SystemClock().now_micros()
     clock = TtlClock()
     clock.processing_time = now
-    clock.event_time = None if manifest.batch is None else manifest.batch.watermark
+    clock.event_time = None if manifest.times is None else manifest.times.watermark
     verdicts = [
         judge(storage, stored, spec, clock) for spec in specs if (stored := manifest.operator(spec.name)) is not None
     ]

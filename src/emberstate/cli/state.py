@@ -169,7 +169,7 @@ def _expiry(stamp: datetime.datetime | None, ttl: StoredTtl, manifest: Manifest)
         expires = stamp + ttl.micros * _MICROSECOND
     except OverflowError:
         return {"expires": None, "expired": False}
-    batch = manifest.batch
+    batch = manifest.times
     now = manifest.created if batch is None else batch.watermark if ttl.time == "event" else batch.processing_time
     epoch = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
     return {"expires": expires, "expired": now is not None and (expires - epoch) // _MICROSECOND <= now}

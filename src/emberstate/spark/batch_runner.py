@@ -138,7 +138,7 @@ class BatchRunner:
         started = time.perf_counter()
         spark = frame.sparkSession
         with self._coordinating:
-            last = self._coordinator.latest.batch or self._coordinator.savepoint_batch
+            last = self._coordinator.latest.times
             begun = self._coordinator.begin(
                 batch,
                 query=position.query,
@@ -184,7 +184,7 @@ class BatchRunner:
             tasks, side = _tasks_of(begun, job)
             end = end_watermark
             if later:
-                before = begun.start.batch
+                before = begun.start.times
                 tasks = [_at_watermark(task, None if before is None else before.watermark) for task in tasks]
                 end = begun.batch.watermark if end is None else end
             run, all_acknowledgements = self._run_stage(frame, number, tasks, side, end)
@@ -225,7 +225,7 @@ class BatchRunner:
         )
         place = SlotPlace(
             application=spark.sparkContext.applicationId or "",
-            job=self._job_identity(),
+            job=self._job_at_location(),
             operator=job.name,
             slot=0,
             token=self._token,
@@ -250,11 +250,11 @@ class BatchRunner:
         _, *of_broadcast = decoded[0]  # all slots have the same
         return StageRun(time.perf_counter() - started, answers, keyed), [*keyed, *of_broadcast]
 
-    def _job_identity(self) -> str:
-        """What tells this job's slots from those of all others in the application."""
-        storage = self._backend.open_storage()
-        apart = "" if storage.shared else f" {id(storage)}"
-        return f"{self._plan.name} at {storage.describe()}{apart}"
+    def _job_at_location(self) -> str:
+        """What tells this job's slots from those of all others in the application: the location and its identity, since
+        a directory may be copied, or deleted and made again."""
+        location = self._backend.open_storage().describe()
+        return f"{self._plan.name} at {location} ({self._coordinator.latest.location})"
 
     # -- outputs --------------------------------------------------------------------------------------------
 

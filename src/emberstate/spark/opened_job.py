@@ -80,7 +80,7 @@ def open_job(plan: PipelinePlan, jobs: Sequence[JobSpec], backend: StateBackend)
 def _checked_savepoint(start: SavepointStart, backend: StateBackend) -> tuple[Storage, str]:
     """Where the savepoint is, once it is clear where the source goes on."""
     storage = (start.location or backend).open_storage()
-    stored = read_savepoint(storage, start.name).batch
+    stored = read_savepoint(storage, start.name).times
     position = None if stored is None else stored.source
     if position is not None and start.source_position not in (position, "elsewhere"):
         raise RestoreRefusedError(

@@ -170,7 +170,7 @@ class LocalJob:
         """The times that expiry is judged by after a checkpoint."""
         clock = TtlClock()
         clock.processing_time = self.clock.now_micros()
-        clock.event_time = None if manifest.batch is None else manifest.batch.watermark
+        clock.event_time = None if manifest.times is None else manifest.times.watermark
         return clock
 
     def declared_like(self, slot: int) -> KeyedOperator:
