@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import random
 import secrets
@@ -15,13 +16,13 @@ import pytest
 
 from emberstate.errors import FencedError, RowTypeError, SlotDiedError, SlotRefusedError
 from emberstate.runtime.times import MAX_TIME
-from emberstate.spark.slot_address import peer_uid
+from emberstate.spark.slot_address import address_of, peer_uid
 from emberstate.spark.slot_frames import ConnectionEndedError, Kind, receive_frame, send_frame
 from emberstate.spark.slot_request import HELLO_SIZE, Hello, SlotAnswer, SlotEnd, SlotFailure
 from tests.patience import PATIENCE
 from tests.spark.slot_functions import Both, Noting
 from tests.spark.slot_job import SCHEMA, Job, Rows, Sums, acknowledgements, batch_of, stream_of
-from tests.spark.slot_world import Say, World, heard, open_world, wait_for_end
+from tests.spark.slot_world import Say, World, heard, is_bound, open_world, wait_for_end
 
 
 @pytest.fixture
@@ -240,13 +241,17 @@ def test_a_wrong_token_is_refused_and_changes_nothing(world: World) -> None:
     """Catches: a process that drives a slot, ends it by a later incarnation, or holds it up by saying nothing."""
     job = world.job()
     job.run([("a", 1, "")])
-    pid, right = world.pid(job), job.token
+    pid = world.pid(job)
     wanted = Streaming(job)
-    job.token = "guessed"
     for changes in ({}, {"incarnation": 99}):
-        with pytest.raises(SlotRefusedError, match="does not have the token"):
-            job.attempted([("a", 1, "")], **changes)
-    job.token = right
+        request = job.request(job.begin(), **changes)
+        with socket.socket(socket.AF_UNIX) as guessing:  # by somebody who has seen the name
+            guessing.connect(job.address)
+            guessing.sendall(Hello.of("guessed", request).to_bytes())
+            kind, payload = receive_frame(guessing)
+        failure = SlotFailure.from_bytes(payload)
+        assert (kind, failure.error) == (Kind.FAILURE, "SlotRefusedError")
+        assert "does not have the token" in failure.message
     with socket.socket(socket.AF_UNIX) as silent, socket.socket(socket.AF_UNIX) as babbling:
         silent.connect(job.address)
         silent.sendall(b"EMB")
@@ -259,9 +264,22 @@ def test_a_wrong_token_is_refused_and_changes_nothing(world: World) -> None:
     assert job.commit(job.begin(), answer) == {"a": 100_001} and world.pid(job) == pid
 
 
+def test_a_name_cannot_be_guessed(world: World) -> None:
+    """Catches: a user of the host who binds the name of a slot before it is started, and has the job refused."""
+    job = world.job()
+    name = job.address
+    assert job.token.encode() not in name
+    for token in ("", "guessed"):
+        with socket.socket(socket.AF_UNIX) as squatter:
+            squatter.bind(address_of(dataclasses.replace(job.place, token=token), job.executor))
+            assert job.run([("a", 1, "")])[0].start in ("restored", "promoted")
+    assert job.address == name and is_bound(name), "whoever has the token finds it again"
+
+
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can be another user")
 def test_another_user_is_refused_on_both_sides(world: World) -> None:
-    """Catches: a slot that serves whoever finds its name, or a task that sends its rows to whoever holds it."""
+    """Catches: a slot that serves whoever finds its name; a task that sends its rows to whoever holds it, or is
+    refused for as long as somebody does who saw the name and took it when the slot had ended."""
     job, other = world.job(), world.job()
     job.run([("a", 1, "")])
     address, others = job.address, other.address  # of this user
@@ -282,11 +300,15 @@ def test_another_user_is_refused_on_both_sides(world: World) -> None:
             squatter.bind(others)
             squatter.listen()
             say("listens")
-            connection, _ = squatter.accept()
-            say(f"{peer_uid(connection)} {connection.recv(100)!r}")
+            for _ in range(2):
+                connection, _ = squatter.accept()
+                say(f"{peer_uid(connection)} {connection.recv(100)!r}")
 
-    _, words = world.fork(squat)
+    squatter, words = world.fork(squat)
     assert heard(words) == "listens"
-    with pytest.raises(SlotRefusedError, match="held by a process of user 65534, this is 0"):
-        other.attempted([("a", 1, "")])
-    assert heard(words) == "0 b''"
+    for total in (1, 2):  # one slot, by its second name
+        assert other.run([("a", 1, "")])[1] == {"a": total}
+        assert heard(words) == "0 b''"
+    assert world.pid(other)
+    world.kill(squatter)
+    assert other.run([("a", 1, "")])[1] == {"a": 3}, "the first name is free again, and another slot has it"

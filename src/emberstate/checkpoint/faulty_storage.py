@@ -274,16 +274,16 @@ class FaultyFileSystem(FileSystem):
                 self._synced[number] = self._content[number] = path.read_bytes()
                 self._names[path] = [number]
 
-    def make_directory(self, path: Path) -> None:
+    def make_directory(self, path: Path, mode: int) -> None:
         def effect() -> None:
-            path.mkdir()
+            FileSystem.make_directory(self, path, mode)
             self._became(path, "directory")
 
         self._do("make_directory", str(path), effect)
 
-    def create(self, path: Path) -> int:
+    def create(self, path: Path, mode: int) -> int:
         def effect() -> int:
-            file = FileSystem.create(self, path)
+            file = FileSystem.create(self, path, mode)
             self._opened[file] = path
             self._became(path, self._new_file(os.fstat(file).st_ino))
             return file

@@ -13,6 +13,8 @@ Invariants
 3. A read that a symbolic link would lead outside the root is refused, and so is every write or listing
    through a link to a directory.
 4. Nothing is made or written before the first write, so that a read-only root can be read.
+5. Permissions come from the directory, never from the umask: the root, if it is made here, is its owner's only; what
+   is made below it may be read by whom the directory that it stands in may be read by (a directory written, too).
 
 Thread safety: every method may be called from any thread, and from any number of processes.
 """
@@ -42,16 +44,29 @@ from emberstate.errors import StorageError
 _LOG = logging.getLogger(__name__)
 _ONE_READ = 1 << 30  # the kernel gives at most 2 GiB per call
 _JOINED = 1 << 20  # small pieces are joined up to here, to be written by one call
+_OWNERS = stat.S_IRUSR | stat.S_IWUSR
+_READ = stat.S_IRUSR | stat.S_IRGRP | stat.S_IROTH
 
 
 class FileSystem:
     """The calls that change a disk, so that a test can fail, forget or stop at each of them."""
 
-    def make_directory(self, path: Path) -> None:
-        path.mkdir()
+    def make_directory(self, path: Path, mode: int) -> None:
+        path.mkdir(mode)
+        made = stat.S_IMODE(path.stat().st_mode)
+        if mode & ~made:  # what the umask took away
+            path.chmod(made | mode)
 
-    def create(self, path: Path) -> int:
-        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    def create(self, path: Path, mode: int) -> int:
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+        try:
+            made = stat.S_IMODE(os.fstat(file).st_mode)
+            if mode & ~made:
+                os.fchmod(file, made | mode)
+        except BaseException:
+            os.close(file)
+            raise
+        return file
 
     def write(self, file: int, data: memoryview) -> int:
         return os.write(file, data)
@@ -73,6 +88,11 @@ class FileSystem:
 
     def fsync_directory(self, directory: int) -> None:
         os.fsync(directory)
+
+
+def _given_by(directory: Path) -> int:
+    """The permissions that a directory hands on to one that is made in it."""
+    return stat.S_IRWXU | directory.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO)
 
 
 #: How often a file is written whose temporary file others remove, before that is an error.
@@ -118,7 +138,7 @@ class LocalStorage(BaseStorage):
 
     def _put_through(self, temporary: Path, target: Path, path: str, parts: Sequence[memoryview]) -> None:
         try:
-            self._write_temporary(temporary, parts)
+            self._write_temporary(temporary, parts, _OWNERS | _given_by(target.parent) & _READ)
             # Opened before the link: if no descriptor is left, this fails while nothing is visible yet.
             with self._opened_directory(target.parent) as directory:
                 failed_syncs = self._failed(target.parent)
@@ -130,10 +150,10 @@ class LocalStorage(BaseStorage):
         finally:
             self._discard(temporary)
 
-    def _write_temporary(self, temporary: Path, parts: Sequence[memoryview]) -> None:
+    def _write_temporary(self, temporary: Path, parts: Sequence[memoryview], mode: int) -> None:
         if sum(part.nbytes for part in parts) <= _JOINED:
             parts = [memoryview(b"".join(parts))]
-        file = self._disk.create(temporary)
+        file = self._disk.create(temporary, mode)
         try:
             for part in parts:
                 while part:
@@ -178,8 +198,9 @@ class LocalStorage(BaseStorage):
 
     def _make_directory(self, directory: Path) -> None:
         made = True
+        below = self._root in directory.parents
         try:
-            self._disk.make_directory(directory)
+            self._disk.make_directory(directory, _given_by(directory.parent) if below else stat.S_IRWXU)
         except OSError:  # which error an existing directory gives depends on the file system and the rights
             if not directory.is_dir():
                 if directory.exists():

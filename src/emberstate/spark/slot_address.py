@@ -1,7 +1,9 @@
-"""Where a slot is found: an abstract Unix socket, whose name follows from what the slot is.
+"""Where a slot is found: an abstract Unix socket, whose name follows from what the slot is and from a secret.
 
 An abstract name (Linux) is no file: it is gone with the last process that holds the socket, whatever that dies of.
-It has no permissions either, so both sides ask the kernel whose process the other one is.
+It has no permissions either. So nobody can guess it who does not have the application's token, and both sides ask the
+kernel whose process the other one is. Names that are in use can be seen by every user, who may take one when its slot
+has ended: a slot has several names, and one that somebody else holds is passed over.
 
 A slot belongs to an executor. A Python worker knows its executor as its grandparent: workers are forked by
 pyspark's daemon, which the executor's JVM has started.
@@ -12,7 +14,7 @@ Thread safety: pure functions.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
+import hmac
 import json
 import os
 import socket
@@ -67,8 +69,8 @@ def _this_process() -> ProcessId:
     return found
 
 
-def address_of(place: SlotPlace, executor: Executor) -> bytes:
-    """The name of the slot's socket."""
+def address_of(place: SlotPlace, executor: Executor, number: int = 0) -> bytes:
+    """The name of the slot's socket: the first, or one of the others if those before are taken by somebody else."""
     parts = [
         os.getuid(),
         place.application,
@@ -78,8 +80,10 @@ def address_of(place: SlotPlace, executor: Executor) -> bytes:
         place.job,
         place.operator,
         place.slot,
+        number,
     ]
-    return b"\0emberstate-" + hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:40].encode()
+    name = hmac.digest(place.token.encode(), json.dumps(parts).encode(), "sha256").hex()[:40]
+    return b"\0emberstate-" + name.encode()
 
 
 def peer_uid(connection: socket.socket) -> int:

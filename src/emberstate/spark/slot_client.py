@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import logging
 import os
 import socket
 import sys
@@ -37,6 +38,8 @@ from emberstate.spark.slot_spawn import SpawnedSlot, spawn
 
 __all__ = ["SlotPlace", "run_in_slot"]
 
+_log = logging.getLogger("emberstate.spark")
+
 #: How long a slot may take to say WELCOME: it is a process that starts and imports the library, or one that runs.
 WELCOME_SECONDS: Final = 120.0
 #: So many slots may end before they say GO.
@@ -44,6 +47,8 @@ _TRIES: Final = 4
 #: A process that has ended is one soon after its socket.
 _FATE_SECONDS: Final = 2.0
 
+#: So many names a slot has: others than the first are for when somebody else holds it.
+_NAMES: Final = 16
 #: How long to wait for one who is about to start the slot, or to end, in seconds.
 _TURN_SECONDS: Final = 0.005
 
@@ -79,7 +84,6 @@ class _SlotClient:
     def __init__(self, place: SlotPlace, executor: Executor) -> None:
         self._place = place
         self._executor = executor
-        self._address = address_of(place, executor)
         self._pid = 0  # of the slot's process, once it has said it
         self._fate = ""  # of the last one that is gone
 
@@ -171,14 +175,26 @@ class _SlotClient:
             connection.settimeout(None)  # what comes now takes as long as it takes
 
     def _connected(self, request: SlotRequest) -> socket.socket:
-        """A connection to the slot, which is started if it is not there."""
+        """A connection to the slot, by the first of its names that nobody else holds."""
+        for number in range(_NAMES):
+            connection = self._connected_at(address_of(self._place, self._executor, number), request)
+            if (uid := peer_uid(connection)) == os.getuid():
+                return connection
+            connection.close()
+            _log.warning("%s: name %d of its socket is held by a process of user %d", self._place, number, uid)
+        raise SlotRefusedError(
+            f"{self._place}: all {_NAMES} names of its socket are held by processes of other users, the last by user "
+            f"{uid}. They can be seen in /proc/net/unix (@emberstate-…): have whoever holds them stop it."
+        )
+
+    def _connected_at(self, address: bytes, request: SlotRequest) -> socket.socket:
+        """A connection to whoever has this name; the slot is started if nobody has."""
         deadline = time.monotonic() + WELCOME_SECONDS
         while time.monotonic() < deadline:
             connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             connection.settimeout(WELCOME_SECONDS)
             try:
-                connection.connect(self._address)
-                self._check_peer(connection)
+                connection.connect(address)
                 return connection
             except (ConnectionRefusedError, ConnectionResetError):
                 connection.close()
@@ -189,19 +205,13 @@ class _SlotClient:
             except BaseException:
                 connection.close()
                 raise
-            spawned = spawn(self._place, self._address, self._executor, request.incarnation)
+            spawned = spawn(self._place, address, self._executor, request.incarnation)
             if spawned is None:
                 time.sleep(_TURN_SECONDS)
             else:
                 self._pid = spawned.pid
                 _spawned[spawned.pid] = spawned
         raise self._silent()
-
-    def _check_peer(self, connection: socket.socket) -> None:
-        if (uid := peer_uid(connection)) != os.getuid():
-            raise SlotRefusedError(
-                f"{self._place}: the name of its socket is held by a process of user {uid}, this is {os.getuid()}"
-            )
 
     # -- how it ended ---------------------------------------------------------------------------------------
 
