@@ -79,15 +79,25 @@ def read_message(message: bytes, rows: int, limits: FileLimits) -> pa.RecordBatc
     return batch
 
 
-def _check_sizes(message: memoryview, rows: int, limits: FileLimits) -> None:
-    marker, length = struct.unpack_from("<Ii", message) if len(message) >= 8 else (0, 0)
-    if marker != 0xFFFFFFFF or not 0 < length <= len(message) - 8:
+def message_header(data: memoryview) -> tuple[FlatTable, int]:
+    """The header of the Arrow message that some bytes begin with, and where its body begins."""
+    marker, length = struct.unpack_from("<Ii", data) if len(data) >= 8 else (0, 0)
+    if marker != 0xFFFFFFFF or not 0 < length <= len(data) - 8:
         raise CorruptionError("the record batch does not begin as an Arrow message")
-    header = FlatTable.root(message[8 : 8 + length])
-    body = message[8 + length :]
+    return FlatTable.root(data[8 : 8 + length]), 8 + length
+
+
+def batch_header(header: FlatTable) -> FlatTable:
+    """The part of a message's header that is about its record batch; CorruptionError if it holds none."""
     batch = header.table(2)
     if header.scalar(0, "<h") != _V5 or header.scalar(1, "<B") != _RECORD_BATCH or batch is None:
         raise CorruptionError("the message holds no record batch of Arrow's format version 5")
+    return batch
+
+
+def _check_sizes(message: memoryview, rows: int, limits: FileLimits) -> None:
+    header, start = message_header(message)
+    body, batch = message[start:], batch_header(header)
     if header.scalar(3, "<q") != len(body) or batch.scalar(0, "<q") != rows:
         raise CorruptionError(
             f"the record batch declares {header.scalar(3, '<q')} bytes and {batch.scalar(0, '<q')} rows; "
@@ -99,12 +109,14 @@ def _check_sizes(message: memoryview, rows: int, limits: FileLimits) -> None:
     nodes = batch.structs(1, "<qq")
     if len(nodes) != len(SCHEMA) or any(n != rows or not 0 <= nulls <= rows for n, nulls in nodes):
         raise CorruptionError(f"the record batch's columns are not {len(SCHEMA)} of {rows} rows: {nodes[:20]}")
-    _check_buffers(batch.structs(2, "<qq"), body, compression is not None, limits)
-
-
-def _check_buffers(buffers: list[tuple[int, ...]], body: memoryview, compressed: bool, limits: FileLimits) -> None:
+    buffers = batch.structs(2, "<qq")
     if len(buffers) != _BUFFERS:
         raise CorruptionError(f"the record batch has {len(buffers)} buffers where {_BUFFERS} belong")
+    check_buffers(buffers, body, compression is not None, limits)
+
+
+def check_buffers(buffers: list[tuple[int, ...]], body: memoryview, compressed: bool, limits: FileLimits) -> None:
+    """CorruptionError unless buffers, as (offset, length), stand in the body one after the other, within the limits."""
     end = total = 0
     for offset, length in buffers:
         if length < 0 or offset < end or offset + length > len(body):

@@ -16,8 +16,10 @@ import pyarrow as pa
 
 from emberstate.checkpoint.manifest import Place
 from emberstate.checkpoint.state_backend import StateBackend
+from emberstate.checkpoint.storage import Storage
 from emberstate.checkpoint.stored_files import read_place
 from emberstate.runtime.arrow_rows import arrow_schema
+from emberstate.runtime.output_files import output_batches
 from emberstate.runtime.row import RowType
 
 if TYPE_CHECKING:
@@ -37,15 +39,13 @@ def output_frame(
     slot_storage = backend.open_slot_storage()
     size = sum(output.size if isinstance(output, Place) else len(output) for output in outputs)
     if slot_storage is None or size <= DRIVER_BYTES:
-        storage = backend.open_storage()
-        contents = [read_place(storage, output) if isinstance(output, Place) else output for output in outputs]
-        schema = arrow_schema(row_type)
-        batches = [batch for content in contents for batch in _batches(content)]
+        storage, schema = backend.open_storage(), arrow_schema(row_type)
+        batches = [batch for output in outputs for batch in _batches(storage, output, row_type)]
         if not batches:  # pyspark does not take a table of nested columns without any
             batches = [pa.RecordBatch.from_pylist([], schema)]
         table = pa.Table.from_batches(batches, schema)
         return spark.createDataFrame(table, schema=row_type.schema)
-    reader = _Reader(tuple(outputs), backend)
+    reader = _Reader(tuple(outputs), row_type, backend)
     tasks = spark.range(0, len(outputs), 1, len(outputs))
     return tasks.mapInArrow(reader, row_type.schema)
 
@@ -55,6 +55,7 @@ class _Reader:
     """The function of `mapInArrow` that reads the outputs whose numbers come."""
 
     outputs: tuple[StoredOutput, ...]
+    row_type: RowType
     backend: StateBackend
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -62,10 +63,10 @@ class _Reader:
         assert storage is not None
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                output = self.outputs[number]
-                yield from _batches(read_place(storage, output) if isinstance(output, Place) else output)
+                yield from _batches(storage, self.outputs[number], self.row_type)
 
 
-def _batches(content: bytes) -> Iterator[pa.RecordBatch]:
-    with pa.ipc.open_stream(content) as reader:
-        yield from reader
+def _batches(storage: Storage, output: StoredOutput, row_type: RowType) -> Iterator[pa.RecordBatch]:
+    if isinstance(output, Place):
+        return output_batches(read_place(storage, output), row_type, f"{output.path}, byte {output.offset}")
+    return output_batches(output, row_type)
