@@ -87,7 +87,8 @@ def test_rows_in_states_of_a_class_that_travels_by_value(stream: Stream, kind: s
             yield row.key, [one.value for one in self.rows.get()]
 
     given = events(60, keys=3)
-    expected, seen = [], {}
+    expected: list[Any] = []
+    seen: dict[str, list[int]] = {}
     kept = Kept()
     for batch, parallelism in enumerate([2, 3, 1]):  # a restart at another parallelism restores all of it
         part = given[batch * 20 : (batch + 1) * 20]

@@ -5,8 +5,8 @@ cdef class FunctionContext:
     cdef readonly object timers
     cdef long long time
     cdef bint timed
-    cdef readonly long long watermark_micros
-    cdef readonly object processing_time_micros
+    cdef readonly long long event_now
+    cdef readonly object processing_now
     cdef readonly dict counters
     cdef object emit
     cdef object backend

@@ -5,7 +5,8 @@ later it says what is true then, or refuses.
 
 Times come twice: as aware datetimes, and in microseconds (`…_micros`) for those who compute with them.
 
-Thread safety: the operator's thread.
+Thread safety: the operator's thread. Everything is refused on any other: by the time that thread asks, another row
+may be at hand, or another transaction.
 """
 
 from __future__ import annotations
@@ -49,23 +50,23 @@ class FunctionContext:
         "broadcast",
         "counters",
         "emit",
+        "event_now",
         "event_ttl",
         "handles",
         "key_context",
         "operator_name",
-        "processing_time_micros",
+        "processing_now",
         "time",
         "timed",
         "timers",
-        "watermark_micros",
     )
 
     operator_name: str
     timers: TimerService
     time: int
     timed: bool
-    watermark_micros: int
-    processing_time_micros: int | None
+    event_now: int
+    processing_now: int | None
     counters: dict[str, int]
     emit: Callable[[str, Any], None]
     backend: KeyedStateBackend
@@ -86,8 +87,8 @@ class FunctionContext:
         self.timers = timers
         self.time = 0  # of the row or timer at hand, if `timed`
         self.timed = False
-        self.watermark_micros = MIN_TIME
-        self.processing_time_micros = None
+        self.event_now = MIN_TIME
+        self.processing_now = None
         self.counters = {}
         self.emit = emit
         self.backend = backend
@@ -101,41 +102,57 @@ class FunctionContext:
     @property
     def key(self) -> Any:
         """The current key: a value, or a tuple if there are several key columns."""
-        key = self.key_context.key
-        if key is None:
-            self.key_context.refuse("ctx.key")
-        return key
+        self.key_context.check_key("ctx.key")
+        return self.key_context.key
 
     @property
     def timestamp(self) -> datetime | None:
         """The event time of the row, or of the event-time timer; None if there is none."""
+        self.key_context.check_owner()
         return from_micros(self.time) if self.timed else None
 
     @property
     def timestamp_micros(self) -> int | None:
         """The same in microseconds."""
+        self.key_context.check_owner()
         return self.time if self.timed else None
 
     @property
     def watermark(self) -> datetime | None:
         """How far event time has got: no timer up to here is left to fire; None before there is one."""
-        return None if self.watermark_micros == MIN_TIME else from_micros(self.watermark_micros)
+        self.key_context.check_owner()
+        return None if self.event_now == MIN_TIME else from_micros(self.event_now)
+
+    @property
+    def watermark_micros(self) -> int:
+        """The same in microseconds; `emberstate.runtime.times.MIN_TIME` before there is one."""
+        self.key_context.check_owner()
+        return self.event_now
 
     @property
     def processing_time(self) -> datetime:
         """The transaction's time: the same for all its rows, and for a rerun of it."""
-        if self.processing_time_micros is None:
+        self.key_context.check_owner()
+        if self.processing_now is None:
             raise KeyContextError("there is no processing time outside a transaction, as in open()")
-        return from_micros(self.processing_time_micros)
+        return from_micros(self.processing_now)
+
+    @property
+    def processing_time_micros(self) -> int | None:
+        """The same in microseconds; None outside a transaction."""
+        self.key_context.check_owner()
+        return self.processing_now
 
     # -- what leaves the function besides its outputs -------------------------------------------------------
 
     def output(self, name: str, row: Any) -> None:
         """Put a row into a side output."""
+        self.key_context.check_owner()
         self.emit(name, row)
 
     def count(self, name: str, by: int = 1) -> None:
         """Add to a counter of this operator; it is reported with the transaction, if that commits."""
+        self.key_context.check_owner()
         self.counters[name] = self.counters.get(name, 0) + by
 
     # -- states by descriptor -------------------------------------------------------------------------------
@@ -202,6 +219,7 @@ class FunctionContext:
         self.backend.apply_to_all_keys(descriptor, function, namespace_type=namespace_type)
 
     def _broadcast_side(self, what: str) -> BroadcastSide:
+        self.key_context.check_owner()
         if self.broadcast is None:
             raise StateDeclarationError(f"{what}() needs a KeyedBroadcastProcessFunction")
         return self.broadcast
@@ -220,17 +238,17 @@ class FunctionContext:
 
     def set_processing_time(self, micros: int) -> None:
         """Be in a transaction of that processing time."""
-        self.processing_time_micros = micros
+        self.processing_now = micros
         self.backend.ttl_clock.processing_time = micros
 
     def note(self, descriptor: StateDescriptor) -> None:
         """Have the clock of times to live follow event time, if this state needs it."""
         if descriptor.ttl is not None and descriptor.ttl.time is TtlTime.EVENT and not self.event_ttl:
             self.event_ttl = True
-            self.move_watermark(self.watermark_micros)
+            self.move_watermark(self.event_now)
 
     def move_watermark(self, micros: cython.longlong) -> None:
         """Have event time stand at `micros`."""
-        self.watermark_micros = micros
+        self.event_now = micros
         if self.event_ttl:
             self.backend.ttl_clock.event_time = None if micros == MIN_TIME else micros

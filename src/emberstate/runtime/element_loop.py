@@ -200,7 +200,7 @@ class ElementLoop:
             if result is not None:
                 collect(result, self.outputs)
             self.user_code = False
-            if event.next_time <= context.watermark_micros or processing.next_time <= self.processing_time:
+            if event.next_time <= context.event_now or processing.next_time <= self.processing_time:
                 self.fire_due()
         self.of_key = []
 
@@ -232,7 +232,7 @@ class ElementLoop:
                 if time < self.watermark:
                     self.late(row, keys[i], time, group, 0 if inputs is None else inputs[i])
                     continue
-                if time - self.out_of_orderness > context.watermark_micros:
+                if time - self.out_of_orderness > context.event_now:
                     if time - self.out_of_orderness >= event.next_time:
                         self.advance(time - self.out_of_orderness)
                     else:
@@ -247,6 +247,6 @@ class ElementLoop:
             if result is not None:
                 collect(result, self.outputs)
             self.user_code = False
-            if event.next_time <= context.watermark_micros or processing.next_time <= self.processing_time:
+            if event.next_time <= context.event_now or processing.next_time <= self.processing_time:
                 self.fire_due()
                 context.timed = False

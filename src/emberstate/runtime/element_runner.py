@@ -190,7 +190,7 @@ class ElementRunner:
         """For `process_batch`: the rows of each key together."""
         loop = self._loop
         if data.times:
-            self.advance(max(data.times[0] - self._lag, self.context.watermark_micros))
+            self.advance(max(data.times[0] - self._lag, self.context.event_now))
         try:
             loop.run_by_key(data.rows(), data.keys, data.groups, data.times, self._function.process_batch)  # type: ignore[attr-defined]
         except Exception as error:
@@ -260,11 +260,11 @@ class ElementRunner:
         """Fire event-time timers up to `until`, event time moving from one to the next, and then to `until`."""
         context, event = self.context, self.timers.event
         while (timer := event.poll(until)) is not None:
-            if timer.micros > context.watermark_micros:
+            if timer.micros > context.event_now:
                 context.move_watermark(timer.micros)
             context.set_timestamp(timer.micros)
             self._fire(timer)
-        if until > context.watermark_micros:
+        if until > context.event_now:
             context.move_watermark(until)
 
     def fire_due(self) -> None:
@@ -272,8 +272,8 @@ class ElementRunner:
         context, event, processing = self.context, self.timers.event, self.timers.processing
         now = self._loop.processing_time
         while True:
-            if event.next_time <= context.watermark_micros:
-                self.advance(context.watermark_micros)
+            if event.next_time <= context.event_now:
+                self.advance(context.event_now)
             timer = processing.poll(now)
             if timer is None:
                 return
