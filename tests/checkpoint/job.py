@@ -66,7 +66,7 @@ TIMERS = "event"
 
 #: Rewrites begin soon, and both kinds of them happen.
 POLICY: Final = ChainPolicy(most_files=8, rewrite_at=4, base_ratio=0.5, small_bytes=12_000)
-#: A chain is full as soon as a rewrite is ordered, so every rewrite is waited for: the order of calls is fixed.
+#: A job with this policy waits for every rewrite as soon as it is begun: the order of calls is fixed.
 STEADY: Final = ChainPolicy(most_files=4, rewrite_at=4, base_ratio=0.5, small_bytes=12_000)
 #: Deltas of large batches are files, those of small ones travel.
 INLINE_BYTES: Final = 5_000
@@ -499,6 +499,8 @@ class Job:
             task = SlotTask.from_bytes(sent.to_bytes())
             slot = self.slot(task.operator, task.slot)
             slot.start(task)
+            if self.policy is STEADY:
+                assert slot._writer is None or slot._writer.wait(PATIENCE), "it hangs"
             out = RUN[task.operator](slot, task, rows)
             outputs = [("out", len(out), "".join(f"{line}\n" for line in out).encode())] if out else []
             acknowledgements.append(Acknowledgement.from_bytes(slot.prepare(outputs).to_bytes()))

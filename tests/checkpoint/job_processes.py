@@ -144,7 +144,7 @@ class Nursery:
     def run(self, run: Run, moment: float | None = None) -> End:
         """Run a process to its end."""
         self._control.send((run, moment))
-        if not self._control.poll(120):
+        if not self._control.poll(PATIENCE):
             raise AssertionError(f"{run}: it hangs")
         end: End = self._control.recv()
         return end

@@ -49,7 +49,7 @@ ALL_INLINE = 10**9
 MERGING = ChainPolicy(most_files=8, rewrite_at=4, small_bytes=10**9)
 
 
-def job_with_plan(plan: FaultPlan, rewrite_seconds: float = 60.0, policy: ChainPolicy = POLICY) -> Job:
+def job_with_plan(plan: FaultPlan, rewrite_seconds: float = PATIENCE, policy: ChainPolicy = POLICY) -> Job:
     """A job of which one slot has a faulty storage. Until it restores, it uses that in the background alone."""
     storage = SharedMemoryStorage()
     faulty = {PROFILES: FaultyStorage(storage, plan)}
@@ -115,7 +115,7 @@ def test_a_full_chain_waits() -> None:
         while not waiting.done() and not job.slot(PROFILES, 0).statistics().waits:
             pass  # until it waits, or has failed to
         gate.opened.set()
-        waiting.result(60)
+        waiting.result(PATIENCE)
     job.own()
     assert job.slot(PROFILES, 0).statistics().waits == 1
     assert files_of(job) < job.policy.most_files

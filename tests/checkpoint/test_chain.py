@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from emberstate.checkpoint.chain import ChainPolicy, Rewrite, adopt, plan_rewrite, repartition
 from emberstate.checkpoint.manifest import Manifest, Place, SlotChain, StateFile, parse_manifest
 from emberstate.keygroups import KeyGroupRange, range_for_slot
+from tests.effort import examples
 from tests.patience import PATIENCE
 
 from .counting_job import CountingJob, SharedMemoryBackend, expected_after
@@ -145,7 +146,7 @@ def test_only_neighbours_that_can_be_one_file_are_merged() -> None:
     assert found is not None and found.merge == ()  # a base, in which the decisions are carried out
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(
     st.lists(st.integers(50, 3 * MIB), min_size=1, max_size=200),
     st.integers(0, 6),
@@ -215,7 +216,7 @@ def test_sharing_out_up_and_down_changes_no_key_groups_files() -> None:
 
 
 @pytest.mark.reliability(21)
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.data())
 def test_sharing_out_keeps_every_key_groups_files_in_order(data: st.DataObject) -> None:
     """Catches: the same for any parallelisms, with deltas, bases and rewrites in between."""

@@ -59,6 +59,7 @@ from emberstate.state.timers import Timer
 from emberstate.state.ttl import TtlConfig, TtlTime
 from tests.checkpoint.small_job import SEEN, TOTAL, SharedMemory, SmallJob
 from tests.checkpoint.threads import Thread
+from tests.effort import examples
 from tests.patience import PATIENCE
 
 GROUPS = 16
@@ -574,7 +575,7 @@ STEP = st.tuples(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.lists(st.lists(STEP, max_size=5), max_size=9), st.integers(1, 3))
 def test_reading_equals_the_live_state(batches: list[list[Any]], parallelism: int) -> None:
     """Catches: any difference between what a function sees, what a reader gets, and what a table has."""

@@ -14,6 +14,7 @@ from emberstate.checkpoint.evolution import NO_EVOLUTION, Evolution
 from emberstate.checkpoint.state_meta import StoredState
 from emberstate.codec import FieldSchema, TypeSchema
 from emberstate.errors import CorruptionError, StateDeclarationError
+from tests.effort import examples
 
 # -- the model: a file is {state: (tree of fields, stamp)} ---------------------------------------------------
 
@@ -59,7 +60,7 @@ EVOLUTIONS = st.builds(
 
 
 @pytest.mark.reliability(25)
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(FILES, EVOLUTIONS, EVOLUTIONS)
 def test_one_after_the_other_is_both_at_once(file: Any, older: Evolution, newer: Evolution) -> None:
     """Catches: a second restore, before a base was written, that reads a file otherwise than the first left it."""

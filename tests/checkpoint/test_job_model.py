@@ -31,6 +31,7 @@ from emberstate.checkpoint.slot_checkpoint import SlotCheckpoint
 from emberstate.checkpoint.state_backend import StateBackend
 from emberstate.checkpoint.storage import Storage
 from emberstate.errors import StorageError
+from tests.effort import examples
 
 from .job import (
     AUDIT,
@@ -379,5 +380,5 @@ class JobMachine(RuleBasedStateMachine):
 
 TestJobModel = pytest.mark.reliability(19)(JobMachine.TestCase)
 TestJobModel.settings = hypothesis.settings(
-    max_examples=20, stateful_step_count=25, suppress_health_check=list(hypothesis.HealthCheck)
+    max_examples=examples(20), stateful_step_count=25, suppress_health_check=list(hypothesis.HealthCheck)
 )

@@ -22,6 +22,7 @@ from emberstate.checkpoint.state_file_reader import StateFileReader
 from emberstate.checkpoint.storage import is_path
 from emberstate.checkpoint.stored_files import open_state_file, read_place
 from emberstate.errors import CorruptionError, RestoreRefusedError
+from tests.effort import examples
 
 from .counting_job import CountingJob, SharedMemoryStorage, content_of
 from .manifest_forgery import body, copied, file, forge, manifest, operator, place, slot
@@ -177,7 +178,7 @@ def changed_manifests(draw: st.DrawFn) -> bytes:
 
 @pytest.mark.reliability(6)
 @pytest.mark.reliability(27)
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(changed_manifests())
 def test_manifests_of_any_structure(data: bytes) -> None:
     """Catches: a wrong type, number or nest in any place that raises something else, or is taken over."""

@@ -21,6 +21,7 @@ from emberstate.errors import CodecError, RestoreRefusedError, StateDeclarationE
 from emberstate.heap.heap_keyed_state_backend import HeapKeyedStateBackend
 from emberstate.keygroups import KeyGroupRange, KeySchema
 from emberstate.state.descriptors import ValueStateDescriptor
+from tests.effort import examples
 
 from .state_file_world import DESCRIPTORS, MAX_PARALLELISM, NAMESPACE_TYPES, STEPS, content_of, do, make_backend
 
@@ -70,7 +71,7 @@ def filled(steps: list[Any]) -> HeapKeyedStateBackend:
 
 
 @pytest.mark.reliability(25)
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.lists(STEPS, max_size=40, min_size=1))
 def test_everything_kept_and_declared_again(steps: list[Any]) -> None:
     """Catches: a kind of state, stamp, namespace or timer that changes on its way through a program that does not

@@ -21,6 +21,7 @@ from emberstate.errors import CorruptionError, RestoreRefusedError
 from emberstate.heap.heap_keyed_state_backend import HeapKeyedStateBackend
 from emberstate.keygroups import KeyGroupRange, KeySchema, range_for_slot
 from emberstate.state.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
+from tests.effort import examples
 
 from .state_file_world import MAX_PARALLELISM, STEPS, content_of, do, make_backend
 
@@ -49,7 +50,7 @@ def halves() -> tuple[KeyGroupRange, KeyGroupRange]:
 
 
 @pytest.mark.reliability(21)
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(*[st.lists(STEPS, max_size=30)] * 3)
 def test_one_file_for_two_ranges_with_deltas_of_their_own(first: Any, second: Any, third: Any) -> None:
     """Catches: 1 → 2 → 1 slots, where the base is applied twice, over the other half's deltas, or not at all for
@@ -120,7 +121,7 @@ def test_key_groups_that_the_file_does_not_cover() -> None:
         RestorePart(file, high)
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(*[st.lists(STEPS, max_size=20)] * 3)
 def test_deltas_of_parts_merge(first: Any, second: Any, third: Any) -> None:
     """Catches: a merge that takes rows which the part leaves out."""

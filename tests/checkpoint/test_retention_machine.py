@@ -34,6 +34,7 @@ from emberstate.checkpoint.storage import Storage, StorageOutcomeUnknownError
 from emberstate.errors import CheckpointCollectedError, EmberstateError, StorageExistsError
 from tests.checkpoint.small_job import TOTAL, Model, SharedMemory, SmallJob, restored, unreferenced
 from tests.checkpoint.threads import Thread
+from tests.effort import examples
 from tests.patience import PATIENCE
 
 WORDS = st.lists(st.sampled_from(["ann", "bob", "eve", "joe"]), max_size=3)
@@ -196,7 +197,7 @@ class RetentionMachine(RuleBasedStateMachine):
 
 
 TestRetentionMachine = RetentionMachine.TestCase
-TestRetentionMachine.settings = settings(max_examples=30, stateful_step_count=15)
+TestRetentionMachine.settings = settings(max_examples=examples(30), stateful_step_count=15)
 
 
 # -- readers --------------------------------------------------------------------------------------------------

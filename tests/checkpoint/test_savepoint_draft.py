@@ -33,6 +33,7 @@ from emberstate.state.descriptors import (
     StateDescriptor,
     ValueStateDescriptor,
 )
+from tests.effort import examples
 
 GROUPS = 16
 KEYS = KeySchema.from_python(int)
@@ -125,7 +126,7 @@ def held(storage: Storage) -> Model:
 
 
 @WRITERS
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(model=models, parts=st.integers(1, 5), most=st.integers(1, 8))
 def test_any_number_of_writers_and_files_give_what_was_written(
     write: Any, model: Model, parts: int, most: int

@@ -17,6 +17,7 @@ from emberstate.heap.heap_keyed_state_backend import HeapKeyedStateBackend
 from emberstate.heap.heap_snapshot import HeapSnapshot
 from emberstate.heap.state_table import NestedMapsStateTable
 from emberstate.keygroups import KeyGroupRange, range_for_slot
+from tests.effort import examples
 
 from .state_file_world import MAX_PARALLELISM, STEPS, content_of, do, handle, make_backend
 
@@ -69,7 +70,7 @@ def test_a_base_restores_at_any_parallelism(steps: list[Any], batch_rows: int) -
 
 
 @pytest.mark.reliability(20)
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.lists(st.lists(STEPS, max_size=25), min_size=1, max_size=5), st.booleans(), st.data())
 def test_a_base_and_its_deltas_are_the_live_state(transactions: list[list[Any]], merged: bool, data: Any) -> None:
     """Catches: a change missing from a delta, applied twice or in the wrong order; clear-then-put that merges

@@ -18,6 +18,7 @@ from emberstate.codec import codec_for, pickle_codec
 from emberstate.codec.nodes import Node
 from emberstate.errors import StateDeclarationError, StateTypeError
 from tests.codec.typed_values import canon, cases
+from tests.effort import examples
 
 
 def may_lose_none(node: Node) -> bool:
@@ -29,7 +30,7 @@ def may_lose_none(node: Node) -> bool:
     )
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(data=st.data())
 def test_every_value_comes_back_from_its_plain_form(data: st.DataObject) -> None:
     """Catches: a type whose state can be exported and not be written again, or comes back changed."""

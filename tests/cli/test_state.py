@@ -24,6 +24,7 @@ from emberstate.keygroups import KeySchema
 from examples import session_windows
 from tests.cli.cards import harness, pay
 from tests.cli.conftest import Run
+from tests.effort import examples
 
 STATES = ("amounts", "best", "last", "mean", "shops", "timers/event-time timers", "timers/processing-time timers")
 
@@ -185,7 +186,7 @@ def typed(value: Any) -> str:
     return str(value)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.lists(st.sampled_from(sorted(COLUMNS)), min_size=1, max_size=3).flatmap(
     lambda names: st.tuples(st.just(names), st.tuples(*(COLUMNS[name] for name in names)))
 ))  # fmt: skip

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from emberstate.codec import codec_for
 from emberstate.errors import StateTypeError
 from tests.codec.typed_values import canon, cases
+from tests.effort import examples
 
 
 def _mutate(value: Any) -> None:
@@ -38,7 +39,7 @@ def _mutate(value: Any) -> None:
         value.clear()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(data=st.data())
 def test_copies_share_nothing_that_can_change(data: st.DataObject) -> None:
     """Would catch a copier that stops too early: a snapshot would then change with the live value."""
@@ -53,7 +54,7 @@ def test_copies_share_nothing_that_can_change(data: st.DataObject) -> None:
     assert canon(value) == before
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(data=st.data())
 def test_immutable_values_are_their_own_copies(data: st.DataObject) -> None:
     """Both ways: an immutable type is never copied, and no value of one can be changed."""

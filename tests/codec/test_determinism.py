@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from emberstate.codec import codec_for
 from tests.codec.typed_values import cases
+from tests.effort import examples
 
 _SCRIPT = """
 import dataclasses, enum, typing, hashlib
@@ -65,7 +66,7 @@ def _reordered(value: Any) -> Any:
     return value
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(data=st.data())
 def test_bytes_do_not_depend_on_insertion_order(data: st.DataObject) -> None:
     """The same logical state must give the same bytes, however it came about."""

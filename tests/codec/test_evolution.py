@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from emberstate.codec import TypeSchema, codec_for, compare, decoder_for, key_codec_for
 from emberstate.errors import CodecError, StateDeclarationError
 from tests.codec.typed_values import Shade, canon, cases
+from tests.effort import examples
 
 
 def _fresh() -> list[int]:
@@ -478,7 +479,7 @@ def test_a_migrating_decoder_takes_only_values_of_the_type(row: list[Any]) -> No
         decode(msgspec.msgpack.encode(row))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(data=st.data())
 def test_any_change_of_type_is_refused_or_exact(data: st.DataObject) -> None:
     """Two random types: if values of one are read as the other at all, they are values of the other."""
@@ -511,7 +512,7 @@ def _make(kind: str, names: list[str], defaults: bool) -> Any:
     return make("Item", fields)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(
     kind=st.sampled_from(["dataclass", "struct", "namedtuple"]),
     old=st.lists(st.sampled_from(sorted(_POOL)), min_size=1, unique=True),

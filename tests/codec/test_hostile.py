@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from emberstate.codec import TypeSchema, codec_for, key_codec_for
 from emberstate.errors import CodecError
 from tests.codec.typed_values import Shade, canon, cases
+from tests.effort import examples
 
 
 @dataclasses.dataclass
@@ -81,7 +82,7 @@ def _decode(codec: Any, data: bytes) -> None:
     assert canon(codec.decode(codec.encode(value))) == canon(value)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(data=st.binary(max_size=40))
 def test_random_bytes(data: bytes) -> None:
     """Would catch an exception of msgspec or of our own code that is not a CodecError."""
@@ -109,7 +110,7 @@ _plain = st.recursive(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(value=_plain)
 def test_well_formed_bytes_of_another_shape(value: Any) -> None:
     """Valid MessagePack that no encoder of ours wrote: zones, NaNs, huge ints, missing and extra fields."""
@@ -118,7 +119,7 @@ def test_well_formed_bytes_of_another_shape(value: Any) -> None:
         _decode(codec, data)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(data=st.data())
 def test_damaged_bytes(data: st.DataObject) -> None:
     """Truncations and bit flips of real encodings."""
@@ -189,7 +190,7 @@ def test_what_msgspec_alone_would_take(type_: Any, data: Any) -> None:
         codec_for(type_).decode(data)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(
     text=st.one_of(
         st.text(max_size=30),

@@ -15,9 +15,10 @@ from emberstate.codec.explain import explain
 from emberstate.codec.generator import Generator
 from emberstate.errors import EmberstateError, StateTypeError
 from tests.codec.typed_values import canon, cases
+from tests.effort import examples
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(data=st.data())
 def test_every_value_of_every_type_comes_back(data: st.DataObject) -> None:
     """Would catch any type for which encode or decode loses, converts or reorders something."""
@@ -33,7 +34,7 @@ def test_every_value_of_every_type_comes_back(data: st.DataObject) -> None:
     assert codec.same(value, restored)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(data=st.data())
 def test_wrong_values_are_refused_or_exact(data: st.DataObject) -> None:
     """A value of one type given to the codec of another: StateTypeError, or it comes back exactly."""
@@ -47,7 +48,7 @@ def test_wrong_values_are_refused_or_exact(data: st.DataObject) -> None:
     assert canon(codec.decode(encoded)) == canon(value)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(data=st.data())
 def test_test_and_explanation_agree(data: st.DataObject) -> None:
     """Would catch a compiled test that says no where the explanation finds nothing, or the reverse."""
@@ -61,7 +62,7 @@ def test_test_and_explanation_agree(data: st.DataObject) -> None:
     assert passed == (explain(node, value) is None)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(data=st.data())
 def test_stored_schema_reads_its_own_bytes(data: st.DataObject) -> None:
     """Would catch a schema that loses what is needed to decode: JSON and back, then a decode through it."""
@@ -76,7 +77,7 @@ def test_stored_schema_reads_its_own_bytes(data: st.DataObject) -> None:
     assert canon(decoder_for(schema, codec)(codec.encode(value))) == canon(value)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(data=st.data())
 def test_keys_are_equal_exactly_if_their_bytes_are(data: st.DataObject) -> None:
     """Would catch a key type for which a heap backend and a file disagree about which keys are the same."""

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from emberstate.heap.heap_keyed_state_backend import HeapBackendStatistics
 from examples import deduplicate, session_windows, top_n
+from tests.effort import examples
 
 START = datetime(2026, 5, 4, 9, tzinfo=UTC)
 
@@ -29,7 +30,7 @@ def test_duplicates_are_dropped_for_an_hour() -> None:
         assert entries == 1  # that of "b" is gone, not only hidden
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(
     st.lists(st.tuples(st.sampled_from("xy"), st.sampled_from("abcdef"), st.integers(-9, 9).map(float)), max_size=25),
     st.integers(1, 3),

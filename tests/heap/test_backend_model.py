@@ -35,6 +35,7 @@ from emberstate.state.descriptors import (
 from emberstate.state.stamped import Stamped
 from emberstate.state.timers import Timer
 from emberstate.state.ttl import TtlConfig, TtlUpdate
+from tests.effort import examples
 from tests.heap.conftest import COMPILED
 from tests.state.support import Collect, Mean, Profile, extend
 
@@ -854,5 +855,5 @@ for _case, _examples in (
     (TestCopyOnWriteExpiry, 150),
     (TestNestedExpiry, 50),
 ):
-    _case.settings = settings(max_examples=_examples if COMPILED else _examples // 6, stateful_step_count=50)
+    _case.settings = settings(max_examples=examples(_examples if COMPILED else _examples // 6), stateful_step_count=50)
 del _case  # or it is collected as a test

@@ -24,6 +24,7 @@ from hypothesis.stateful import (
 )
 
 from emberstate.heap.snapshots import SnapshotRegistry
+from tests.effort import examples
 
 from .conftest import COMPILED
 from .model import ModelledMap, ModelledSnapshot, Pair, make_map
@@ -394,15 +395,15 @@ class Mixed(StateMapMachine):
     bulk = 20
 
 
+@pytest.mark.hypothesis
 @pytest.mark.parametrize("machine", [FewKeys, ManyKeys, Nested, Mixed])
 def test_a_state_map_is_a_dict_with_a_past(machine: type[StateMapMachine]) -> None:
     """Catches: any entry lost, repeated, leaked into or out of a snapshot, or wrongly listed as changed."""
-    examples, steps = (EXAMPLES[machine], 50) if COMPILED else (EXAMPLES[machine] // 2, 50)
     run_state_machine_as_test(
         seed(20240917)(machine),
         settings=settings(
-            max_examples=examples,
-            stateful_step_count=steps,
+            max_examples=examples(EXAMPLES[machine] if COMPILED else EXAMPLES[machine] // 2),
+            stateful_step_count=50,
             deadline=None,
             database=None,
             suppress_health_check=list(HealthCheck),

@@ -13,6 +13,7 @@ from hypothesis import settings
 
 from emberstate.keygroups import KeySchema
 from emberstate.rocksdb.rocksdb_keyed_state_backend import RocksDBKeyedStateBackend
+from tests.effort import examples
 from tests.heap.test_backend_model import BRANCHES, BackendMachine, only
 from tests.rocksdb.conftest import LIMIT
 
@@ -54,5 +55,5 @@ TestRocksDBBackend = RocksDBMachine.TestCase
 TestSpilling = SpillingMachine.TestCase
 TestBranches = only(SpillingMachine, 1, *BRANCHES).TestCase
 for _case, _examples in ((TestRocksDBBackend, 40), (TestSpilling, 30), (TestBranches, 60)):
-    _case.settings = settings(max_examples=_examples, stateful_step_count=50, deadline=None)
+    _case.settings = settings(max_examples=examples(_examples), stateful_step_count=50, deadline=None)
 del _case  # or it is collected as a test

@@ -25,6 +25,7 @@ from emberstate.checkpoint.storage import Storage
 from emberstate.errors import StateDeclarationError
 from emberstate.rocksdb.rocksdb_keyed_state_backend import RocksDBKeyedStateBackend
 from tests.checkpoint.counting_job import KEYS, CountingJob, expected_after, over_the_wire
+from tests.effort import examples
 from tests.patience import PATIENCE
 from tests.rocksdb.conftest import LIMIT
 from tests.rocksdb.test_local_files import started
@@ -84,7 +85,7 @@ def test_a_failed_attempt_is_rolled_back_and_a_committed_one_is_kept(tmp_path: P
     job.close()
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(
     st.lists(
         st.sampled_from(["commit", "commit", "fail", "lose the slots", "restart 1", "restart 3", "change over"]),

@@ -17,6 +17,7 @@ from emberstate.rocksdb.ordered_keys import OrderedKeys, ordered_bytes, ordered_
 from emberstate.rocksdb.raw_keys import entry_of, entry_prefix, key_part, sized, split, successor, table_prefix, unsized
 from emberstate.rocksdb.rocksdb_keyed_state_backend import RocksDBKeyedStateBackend
 from emberstate.rocksdb.rocksdb_timer_queue import HEADS
+from tests.effort import examples
 from tests.rocksdb.conftest import LIMIT
 from tests.state.support import BackendFactory
 
@@ -126,7 +127,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(STEPS, st.integers(0, 3 * HEADS))
 def test_timers_fire_as_on_the_heap(steps: list[Any], many: int) -> None:
     """Catches: what is read ahead that misses a timer registered, deleted, fired or rolled back meanwhile."""

@@ -24,6 +24,7 @@ from emberstate.state.descriptors import ListStateDescriptor, MapStateDescriptor
 from tests.checkpoint import state_file_world as world
 from tests.checkpoint.state_file_small import small_files
 from tests.checkpoint.test_state_file_rows import BAD_ROWS, file_of
+from tests.effort import examples
 from tests.rocksdb.conftest import LIMIT
 
 #: All that both backends do alike: a value that is changed in place is the heap's alone.
@@ -86,7 +87,7 @@ def opened(*files: bytes) -> list[StateFileReader]:
     return [StateFileReader.of_bytes(data, name=f"file {i}") for i, data in enumerate(files)]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.lists(STEPS, max_size=60), st.integers(1, 5))
 def test_a_base_is_the_same_file_and_restores_into_either(steps: list[Any], batch_rows: int) -> None:
     """Catches: a kind, namespace, stamp or timer that one backend writes or reads differently from the other."""
@@ -106,7 +107,7 @@ def test_a_base_is_the_same_file_and_restores_into_either(steps: list[Any], batc
         assert timers_in_order(restored) == timers_in_order(backend) == timers_in_order(heap)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.lists(st.lists(STEPS, max_size=25), min_size=2, max_size=5), st.booleans(), st.data())
 def test_a_base_and_its_deltas_are_the_live_state(transactions: list[list[Any]], merged: bool, data: Any) -> None:
     """Catches: a change missing from a delta, undone by a roll-back and yet written, or read in the wrong order."""
@@ -137,7 +138,7 @@ def test_a_base_and_its_deltas_are_the_live_state(transactions: list[list[Any]],
         committed.release()
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 @given(st.lists(STEPS, max_size=60))
 def test_a_heap_base_restores_at_any_parallelism(steps: list[Any]) -> None:
     """Catches: a key group read from, or given to, the wrong slot."""

@@ -16,9 +16,10 @@ import emberstate as es
 from emberstate.checkpoint.catalogue import checkpoint_numbers, read_checkpoint
 from emberstate.runtime.row import RowType
 from emberstate.spark.opened_job import job_specs, open_job
+from tests.patience import PATIENCE
 
 from .pipeline_functions import TOTALS, Totals, events, totals
-from .spark_session import PATIENCE, ROOT
+from .spark_session import ROOT
 from .streams import EVENTS, Kept, Stream, at
 
 pytestmark = pytest.mark.spark

@@ -38,9 +38,10 @@ from emberstate.spark.table_types import (
 )
 from tests.checkpoint.test_typed_values import may_lose_none
 from tests.codec.typed_values import canon, cases
+from tests.effort import examples
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(data=st.data())
 def test_state_goes_to_spark_and_back(data: st.DataObject) -> None:
     """Catches: a type that Spark would refuse, a batch that does not fit its schema, a value that is changed."""

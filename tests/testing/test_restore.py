@@ -14,6 +14,7 @@ import emberstate as es
 from emberstate.checkpoint.state_backend import StateBackend
 from emberstate.errors import RestoreRefusedError, StateDeclarationError, UserFunctionError
 from emberstate.testing import Harness
+from tests.effort import examples
 from tests.testing.support import Totals, at, pay, totals
 from tests.testing.test_rows import joined
 
@@ -245,7 +246,7 @@ steps = st.lists(
 
 
 @pytest.mark.reliability(28)
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(steps)
 def test_against_a_model(todo: list[tuple[str, Any]]) -> None:
     """Catches: any run of rows, failing rows, crashes, rescales and returns whose state differs from a plain dict's."""

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emberstate.keygroups import range_for_slot
+from tests.effort import examples
 from tests.runtime.windows.model import Model
 from tests.runtime.windows.world import FOLDS, MAX_PARALLELISM, World, function_of, rule_kinds, rules, shapes, steps
 
@@ -40,7 +41,7 @@ def sorted_firings(fired: Any) -> list[Any]:
 
 @pytest.mark.parametrize(("kind", "event_time", "trigger"), TRIGGERED)
 @given(data=st.data())
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 def test_windows_against_the_model(kind: str, event_time: bool, trigger: str, data: st.DataObject) -> None:
     """Catches: a window that fires at another time, with other rows, twice or never; a late row that is lost or
 
@@ -66,7 +67,7 @@ def test_windows_against_the_model(kind: str, event_time: bool, trigger: str, da
 
 @pytest.mark.parametrize(("kind", "event_time"), KINDS)
 @given(data=st.data())
-@settings(max_examples=10)
+@settings(max_examples=examples(10))
 def test_restored_and_rescaled_in_the_middle(kind: str, event_time: bool, data: st.DataObject) -> None:
     """Catches: something of a window, its trigger or its timers that is not in the checkpoint, or that goes to
 
@@ -105,7 +106,7 @@ def test_restored_and_rescaled_in_the_middle(kind: str, event_time: bool, data: 
 
 @pytest.mark.parametrize(("kind", "event_time"), KINDS)
 @given(data=st.data())
-@settings(max_examples=10)
+@settings(max_examples=examples(10))
 def test_rolled_back_steps_leave_no_trace(kind: str, event_time: bool, data: st.DataObject) -> None:
     """Catches: a window function that remembers something outside its states: a failed attempt would change the
 
