@@ -457,7 +457,7 @@ class Job:
         self.slots: dict[tuple[str, int], SlotCheckpoint] = {}
         self.delivered: dict[int, list[str]] = {}
         self._slot_storages = slot_storages  # by operator; others have the job's
-        self._rewrite_seconds = rewrite_seconds
+        self._rewrite_seconds = rewrite_seconds  # for operators with a storage of their own; others are patient
         self._inline_bytes = inline_bytes
         self._make_slot = self._new_slot if make_slot is None else make_slot
         self._coordinator: CheckpointCoordinator | None = None
@@ -587,7 +587,7 @@ class Job:
             self._slot_storages.get(operator, self.storage),
             policy=self.policy,
             inline_bytes=self._inline_bytes,
-            rewrite_seconds=self._rewrite_seconds,
+            rewrite_seconds=self._rewrite_seconds if operator in self._slot_storages else PATIENCE,
         )
 
 

@@ -122,9 +122,9 @@ def test_a_type_nested_deeply() -> None:
 def test_a_hundred_thousand_states_are_refused_quickly() -> None:
     """Catches: time and memory that follow what a file declares."""
     data = file_of(metadata(states=[state(f"s{i:06d}") for i in range(100_000)]))
-    started = time.perf_counter()
+    started = time.thread_time()  # what others do on the machine does not count
     with pytest.raises(CorruptionError, match="100000 states, the limit is 10000"):
         opened(data, footer_bytes=2**26)
-    assert time.perf_counter() - started < 20
+    assert time.thread_time() - started < 20
     with pytest.raises(CorruptionError, match="footer"):
         opened(data, footer_bytes=1000)

@@ -11,7 +11,6 @@ import queue
 import random
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -23,10 +22,11 @@ from emberstate.heap.nested_state_map import NestedStateMap
 from emberstate.heap.snapshots import SnapshotRegistry
 from emberstate.heap.value_kind import IMMUTABLE
 
+from .conftest import COMPILED
 from .model import MUTABLE
 
 NS = ("a", "b")
-SECONDS = 1.5
+ROUNDS = 60 if COMPILED else 20
 
 
 @pytest.fixture(autouse=True)
@@ -88,7 +88,7 @@ class Readers:
         self.owner = owner
         self.work: queue.Queue[tuple[Any, list[bytes]] | None] = queue.Queue(maxsize=3)
         self.problems: list[str] = []
-        self.reads = 0
+        self.reads = [0] * threads
         self.threads = [threading.Thread(target=self.run, args=(number,)) for number in range(threads)]
         for thread in self.threads:
             thread.start()
@@ -97,14 +97,16 @@ class Readers:
         chance = random.Random(number)
         while (given := self.work.get()) is not None:
             try:
-                self.read(*given, chance)
+                self.reads[number] += self.read(*given, chance)
             except Exception as error:
                 self.problems.append(repr(error))
             finally:
                 given[0].release()
 
-    def read(self, point: Any, expected: list[bytes], chance: random.Random) -> None:
-        for _ in range(chance.randrange(1, 3)):
+    def read(self, point: Any, expected: list[bytes], chance: random.Random) -> int:
+        """Read all maps, once or twice; how many that were."""
+        times = chance.randrange(1, 3)
+        for _ in range(times):
             for number, states in enumerate(self.owner.maps):
                 opened = states.open(point)
                 if encoded(opened) != expected[number]:
@@ -114,7 +116,7 @@ class Readers:
                         self.problems.append(f"{key} of snapshot {point.version} is another")
                 if len(opened) != len(msgspec.msgpack.decode(expected[number])):
                     self.problems.append(f"map {number} of snapshot {point.version} has another size")
-                self.reads += 1
+        return times * len(self.owner.maps)
 
     def stop(self) -> None:
         for _ in self.threads:
@@ -131,19 +133,16 @@ def test_readers_see_what_was_there_while_the_owner_goes_on(mutable: bool, neste
     """
     owner = Owner(mutable, nested, seed=5)
     readers = Readers(owner, threads=2)
-    rounds = 0
-    stop = time.monotonic() + SECONDS
     try:
-        while time.monotonic() < stop or rounds < 10:
+        for _ in range(ROUNDS):
             owner.change(100)
             readers.work.put(owner.snapshot())
             owner.change(100)
-            rounds += 1
     finally:
         readers.stop()
 
     assert readers.problems == []
-    assert readers.reads > 10
+    assert sum(readers.reads) >= ROUNDS * len(owner.maps)
     for states in owner.maps:
         states.check_invariants()
     owner.registry.snapshot().release()
@@ -154,10 +153,8 @@ def test_readers_see_what_was_there_while_the_owner_rolls_back() -> None:
     """Catches: a roll-back that puts back heads which a reader of a newer snapshot has not read yet."""
     owner = Owner(mutable=True, nested=False, seed=6)
     readers = Readers(owner, threads=2)
-    stop = time.monotonic() + SECONDS
-    rounds = 0
     try:
-        while time.monotonic() < stop or rounds < 5:
+        for _ in range(ROUNDS):
             owner.change(50)
             start, before = owner.snapshot()
             owner.change(50)
@@ -166,7 +163,6 @@ def test_readers_see_what_was_there_while_the_owner_rolls_back() -> None:
             owner.registry.roll_back(start)
             assert [encoded(states) for states in owner.maps] == before
             start.release()
-            rounds += 1
     finally:
         readers.stop()
 

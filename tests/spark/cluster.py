@@ -121,7 +121,7 @@ class Cluster:
 
     def state(self) -> Any:
         """What the master knows."""
-        with urllib.request.urlopen(f"{self.page}/json/", timeout=10) as page:
+        with urllib.request.urlopen(f"{self.page}/json/", timeout=PATIENCE) as page:
             return json.load(page)
 
     def processes(self, containing: str = "") -> dict[int, list[str]]:
@@ -159,7 +159,7 @@ class Cluster:
 
     def check_nothing_runs(self) -> None:
         """No process is left, and so no socket: a slot's socket has no file, and goes with its process."""
-        wait_until(lambda: not self.processes(), f"the end of all processes ({self.processes()})", 30.0)
+        wait_until(lambda: not self.processes(), f"the end of all processes ({self.processes()})")
 
     def check_no_files(self) -> None:
         """Nothing of the library is left among temporary files."""

@@ -44,7 +44,7 @@ class Adding(KeyedProcessFunction):
             while True:
                 time.sleep(60)
         elif row.command == "fork" and os.fork() == 0:
-            time.sleep(60)
+            time.sleep(600)  # until it is killed
         yield row.key, self.total.value()
 
     def refuse(self, row: Any) -> None:

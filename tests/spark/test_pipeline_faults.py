@@ -38,7 +38,7 @@ class Killer:
         self.threads: list[threading.Thread] = []
 
     def __call__(self, progress: Any) -> None:
-        thread = threading.Thread(target=self._kill, args=(self.chance.random(), self.chance.choice("sw")))
+        thread = threading.Thread(target=self._kill, args=(self.chance.random(), "sw"[len(self.threads) % 2]))
         self.threads.append(thread)
         thread.start()
 

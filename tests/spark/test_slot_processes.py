@@ -163,7 +163,7 @@ def test_a_slot_ends_with_its_executor_and_with_pysparks_daemon(world: World, vi
 
 def test_an_idle_slot_ends_and_the_next_batch_starts_another(world: World) -> None:
     """Catches: slots of jobs that are over, kept for ever; and a task that meets one which is about to end."""
-    job = world.job("rocksdb", idle_seconds=0.05)
+    job = world.job("rocksdb", idle_seconds=1.0)
     for number in range(1, 4):
         answer, rows = job.run([("a", 1, "")])
         assert rows == {"a": number} and (number > 1 or answer.start == "restored")
