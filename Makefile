@@ -22,7 +22,7 @@ unexport PYTHONPATH PYTHONHOME EMBERSTATE_INTERPRETED
 help: ## what there is to make
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
 
-test: check ## make check, the whole suite compiled, the engine's suite interpreted
+test: build ## make check and, beside it, the whole suite compiled, the engine's suite interpreted
 	@$(PYTHON) tools/run_tests.py
 
 check: build ## lint, strict types, layering, decision records, links, and which test covers which fault
@@ -36,8 +36,8 @@ build: extensions $(VENV)/package.stamp ## set-up alone: dependencies, compiled 
 demo: build ## a streaming job on local Spark: a slot is killed, the parallelism changes, the result is verified
 	@$(PYTHON) -m emberstate demo
 
-long: build ## the tests on Spark that take long: killed drivers and executors, a cluster, the 50 batches
-	@$(PYTHON) -m pytest -m long tests
+long: build ## what takes long: killed drivers and executors, a cluster, the property tests with all examples
+	@$(PYTHON) tools/run_tests.py --long
 
 bench: build ## the benchmarks; the table is printed and saved
 	@$(PYTHON) -m benchmarks.run

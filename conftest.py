@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import random
 
 import hypothesis
+import pytest
 from tests import effort
 
 # Doctests of a compiled module are collected from its .py file, but run on the extension file beside it.
@@ -23,3 +25,17 @@ hypothesis.settings.register_profile(
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("emberstate")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """With EMBERSTATE_ORDER the modules come in another order, and so do the tests of each."""
+    if order := os.environ.get("EMBERSTATE_ORDER"):
+        chance = random.Random(order)
+        modules: dict[str, list[pytest.Item]] = {}
+        for item in items:
+            modules.setdefault(item.nodeid.partition("::")[0], []).append(item)
+        shuffled = list(modules.values())
+        chance.shuffle(shuffled)
+        for module in shuffled:
+            chance.shuffle(module)
+        items[:] = [item for module in shuffled for item in module]

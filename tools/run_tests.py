@@ -1,9 +1,14 @@
-"""Runs the whole suite on the compiled hot modules and, beside it, the engine's part of it on the interpreted ones.
+"""Runs the suite: the quick part of it for `make test`, the rest with `--long` for `make long`.
 
-Three runs go side by side: the suite without Spark, which waits for the disk most of the time; the interpreted engine;
-and what runs on Spark. All must pass, and the engine must have the same tests in both modes: a test that is silently
-left out of one of them would make "behaves alike, compiled or interpreted" an empty claim. `make test` calls this after
-it has built everything.
+Several runs go side by side, so that the cores are busy to the end though most tests wait for a disk or for another
+process. The quick part: the suite without Spark on the compiled hot modules; the engine's part of it on the interpreted
+ones; what runs on Spark; what starts other processes; and `make check`. All must pass, and the engine must have the
+same tests in both modes: a test that is silently left out of one of them would make "behaves alike, compiled or
+interpreted" an empty claim.
+
+The long part: the tests marked `long`, and the property tests with all their examples (tests/effort.py), in both modes.
+
+What must have been built is built by `make`, which calls this.
 """
 
 from __future__ import annotations
@@ -11,6 +16,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,21 +33,45 @@ ENGINE = [
     for folder in ("src", "tests/heap", "tests/state", "tests/codec", "tests/rocksdb", "tests/runtime")
     if (ROOT / folder).is_dir()
 ]
-#: What starts Spark, or the command line in processes of its own: a run of its own.
-SPARK = [
-    path
-    for path in (
-        "tests/spark",
-        "tests/cli",
-        "tests/examples",
-        "tests/stress",
-        "tests/keygroups/test_against_spark.py",
-        "tests/project/test_doc_code.py",
-    )
-    if (ROOT / path).exists()
-]
+#: What starts Spark, and what starts other processes: runs of their own.
+SPARK = ["tests/spark", "tests/keygroups/test_against_spark.py"]
+PROCESSES = [
+    "tests/cli", "tests/examples", "tests/stress", "tests/project/test_doc_code.py", "tests/checkpoint/test_kills.py"
+]  # fmt: skip
 #: Says, in either mode, whether the modules under test are the ones that the mode promises.
 MODE_TEST = "tests/project/test_compiled.py"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One of the runs that go side by side: pytest with some arguments, or another command."""
+
+    name: str
+    arguments: Sequence[str] = ()
+    interpreted: bool = False
+    all_examples: bool = False
+    command: Sequence[str] = (sys.executable, "-m", "pytest")
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """A process has the hot modules in one mode only."""
+        given = {"EMBERSTATE_INTERPRETED": "1" if self.interpreted else "0", "MAKEFLAGS": ""}
+        return {**os.environ, **given, **({"EMBERSTATE_EXAMPLES": "all"} if self.all_examples else {})}
+
+
+REST = ["src", "tests", *(f"--ignore={path}" for path in (*SPARK, *PROCESSES))]
+QUICK = (
+    Run("compiled", REST),
+    Run("spark", SPARK),
+    Run("processes", PROCESSES),
+    Run("interpreted", [*ENGINE, MODE_TEST], interpreted=True),
+    Run("check", command=("make", "--no-print-directory", "check")),
+)
+LONG = (
+    Run("long", ["-m", "long", "tests"]),
+    Run("examples", ["-m", "hypothesis", "tests"], all_examples=True),
+    Run("examples-interpreted", ["-m", "hypothesis", *ENGINE], interpreted=True, all_examples=True),
+)
 
 
 @dataclass(frozen=True)
@@ -62,14 +92,16 @@ class Outcome:
         return f"{self.passed} passed, {self.failed} failed{skipped}"
 
 
-def run(mode: str, interpreted: bool, paths: list[str], output: TextIO | None) -> Outcome:
-    """Run pytest on the paths, in a process of its own: a process has the hot modules in one mode only."""
-    report = RESULTS / f"{mode}.xml"
+def carry_out(run: Run, output: TextIO | None) -> Outcome:
+    """Carry out a run in a process of its own."""
+    report = RESULTS / f"{run.name}.xml"
     report.unlink(missing_ok=True)
+    is_pytest = "pytest" in run.command
     process = subprocess.run(
-        [sys.executable, "-m", "pytest", f"--junitxml={report}", *paths],
+        [*run.command, *([f"--junitxml={report}"] if is_pytest else []), *run.arguments],
         cwd=ROOT,
-        env={**os.environ, "EMBERSTATE_INTERPRETED": "1" if interpreted else "0"},
+        env=run.environment,
+        stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=subprocess.STDOUT if output is not None else None,
         check=False,
@@ -90,40 +122,48 @@ def outcome(report: Path, code: int) -> Outcome:
     return Outcome(code == 0, **counts)
 
 
-def beside(mode: str, interpreted: bool, paths: list[str]) -> Outcome:
-    """Run pytest beside another run; its output goes to a file."""
-    with log_of(mode).open("w", encoding="utf-8") as output:
-        return run(mode, interpreted, paths, output)
+def beside(run: Run) -> Outcome:
+    """Carry out a run beside another; its output goes to a file."""
+    with log_of(run).open("w", encoding="utf-8") as output:
+        return carry_out(run, output)
 
 
-def log_of(mode: str) -> Path:
-    return RESULTS / f"{mode}.log"
+def log_of(run: Run) -> Path:
+    return RESULTS / f"{run.name}.log"
 
 
-def main() -> int:
+def side_by_side(runs: Sequence[Run]) -> dict[str, Outcome]:
+    """Carry out all runs at once; the output of the first is seen at once, that of the others follows."""
     RESULTS.mkdir(parents=True, exist_ok=True)
-    rest = ["src", "tests", *(f"--ignore={path}" for path in SPARK)]
-    print(f"\n== compiled: {' '.join(rest)}; beside it, the engine interpreted, and {' '.join(SPARK)}", flush=True)
-    with ThreadPoolExecutor(2) as others:
-        second = others.submit(beside, "interpreted", True, [*ENGINE, MODE_TEST])
-        third = others.submit(beside, "spark", False, SPARK)
-        compiled = run("compiled", False, rest, None)
-        interpreted, spark = second.result(), third.result()
-    for mode in ("interpreted", "spark"):
-        text = log_of(mode).read_text(encoding="utf-8") if log_of(mode).exists() else ""
-        print(f"\n== {mode}\n{text}", flush=True)
+    first, *others = runs
+    print(f"\n== {first.name}; beside it: {', '.join(run.name for run in others)}", flush=True)
+    with ThreadPoolExecutor(len(others)) as pool:
+        found = {run.name: pool.submit(beside, run) for run in others}
+        outcomes = {first.name: carry_out(first, None)}
+        outcomes |= {name: future.result() for name, future in found.items()}
+    for run in others:
+        text = log_of(run).read_text(encoding="utf-8") if log_of(run).exists() else ""
+        print(f"\n== {run.name}\n{text}", flush=True)
+    return outcomes
 
-    note = " (but there is no C compiler: interpreted as well)" if NOTICE_FILE.exists() else ""
-    print(f"\nengine compiled: {compiled}{note}")
-    print(f"engine interpreted: {interpreted}")
-    if compiled.collected != interpreted.collected:
-        print("The engine's tests are not the same in both modes", file=sys.stderr)
-        return 1
-    if not (compiled.succeeded and interpreted.succeeded and spark.succeeded):
-        print("Tests failed", file=sys.stderr)
+
+def main(arguments: Sequence[str]) -> int:
+    is_long = "--long" in arguments
+    outcomes = side_by_side(LONG if is_long else QUICK)
+    if not is_long:
+        compiled, interpreted = outcomes["compiled"], outcomes["interpreted"]
+        note = " (but there is no C compiler: interpreted as well)" if NOTICE_FILE.exists() else ""
+        print(f"\nengine compiled: {compiled}{note}")
+        print(f"engine interpreted: {interpreted}")
+        if compiled.collected != interpreted.collected:
+            print("The engine's tests are not the same in both modes", file=sys.stderr)
+            return 1
+    failed = [name for name, outcome in outcomes.items() if not outcome.succeeded]
+    if failed:
+        print(f"Failed: {', '.join(failed)}", file=sys.stderr)
         return 1
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

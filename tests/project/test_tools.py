@@ -32,8 +32,30 @@ def test_no_report_is_a_failure(tmp_path: Path) -> None:
     assert run_tests.outcome(tmp_path / "none.xml", -11) == Outcome(False, 0, 0, 0)
 
 
+@pytest.mark.parametrize("failing", ["long", "examples", "examples-interpreted"])
+def test_the_long_part_fails_with_any_of_its_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    """Catches: `make long` that succeeds with failures, or that tries as little as `make test`."""
+    monkeypatch.setattr(run_tests, "RESULTS", tmp_path)
+    monkeypatch.setattr(run_tests, "carry_out", lambda run, _: Outcome(True, 0, 0, 0))
+    assert run_tests.main(["--long"]) == 0
+    monkeypatch.setattr(run_tests, "carry_out", lambda run, _: Outcome(run.name != failing, 0, 0, 0))
+    assert run_tests.main(["--long"]) == 1
+    tries_all = {run.name: run.environment.get("EMBERSTATE_EXAMPLES") == "all" for run in run_tests.LONG}
+    assert tries_all == {"long": False, "examples": True, "examples-interpreted": True}
+
+
+def test_the_quick_part_leaves_nothing_out() -> None:
+    """Catches: a folder or file of tests that no run has."""
+    ignored = {argument.removeprefix("--ignore=") for argument in run_tests.REST if argument.startswith("--ignore")}
+    assert ignored == {*run_tests.SPARK, *run_tests.PROCESSES}
+    assert all((run_tests.ROOT / path).exists() for path in ignored)
+    assert [run.name for run in run_tests.QUICK if run.command[0] == "make"] == ["check"]
+
+
 @pytest.mark.parametrize(
-    ("compiled", "interpreted", "spark", "code"),
+    ("compiled", "interpreted", "others", "code"),
     [
         (Outcome(True, 5, 0, 0), Outcome(True, 5, 0, 0), True, 0),
         (Outcome(True, 5, 0, 0), Outcome(True, 4, 0, 1), True, 0),
@@ -49,13 +71,13 @@ def test_exit_code(
     capsys: pytest.CaptureFixture[str],
     compiled: Outcome,
     interpreted: Outcome,
-    spark: bool,
+    others: bool,
     code: int,
 ) -> None:
     """Catches: `make test` that succeeds with failures, or with tests missing in one mode."""
-    outcomes = {"compiled": compiled, "interpreted": interpreted, "spark": Outcome(spark, 0, 0, 0)}
+    outcomes = {"compiled": compiled, "interpreted": interpreted}
     monkeypatch.setattr(run_tests, "RESULTS", tmp_path)
-    monkeypatch.setattr(run_tests, "run", lambda mode, interpreted, paths, output: outcomes[mode])
+    monkeypatch.setattr(run_tests, "carry_out", lambda run, _: outcomes.get(run.name, Outcome(others, 0, 0, 0)))
 
-    assert run_tests.main() == code
+    assert run_tests.main([]) == code
     assert f"engine interpreted: {interpreted}\n" in capsys.readouterr().out
