@@ -130,7 +130,15 @@ def _fail() -> None:
     raise OSError("this once")
 
 
-SABOTAGE = {97: _die, 98: _fail}
+def _stop() -> None:
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def _hang() -> None:
+    time.sleep(10**6)
+
+
+SABOTAGE = {95: _stop, 96: _hang, 97: _die, 98: _fail}
 
 
 class Waiting(Totals):

@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from emberstate.runtime.declared_states import broadcast_state, map_state, value_state
@@ -40,9 +41,13 @@ class Adding(KeyedProcessFunction):
             self.total.update("nothing to add")  # type: ignore[arg-type]
         elif row.command == "calls":
             yield "calls", self.calls
-        elif row.command == "hang":
+        elif row.command.startswith("hang at "):
+            Path(row.command.removeprefix("hang at ")).touch()
             while True:
                 time.sleep(60)
+        elif row.command.startswith("wait for "):
+            while not Path(row.command.removeprefix("wait for ")).exists():
+                time.sleep(0.01)
         elif row.command == "fork" and os.fork() == 0:
             time.sleep(600)  # until it is killed
         yield row.key, self.total.value()

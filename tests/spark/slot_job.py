@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import secrets
+import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,9 @@ class Job:
     drop_null_keys: bool = False
     idle_seconds: float = PATIENCE
     stuck_seconds: float = 120.0
+    stall_seconds: float = 300.0
+    #: What the time without progress is measured by.
+    clock: Callable[[], float] = time.monotonic
     name: str = dataclasses.field(default_factory=lambda: f"job-{secrets.token_hex(6)}")
     token: str = dataclasses.field(default_factory=lambda: secrets.token_hex(16))
     attempt: int = 0
@@ -123,6 +127,7 @@ class Job:
             token=self.token,
             idle_seconds=self.idle_seconds,
             stuck_seconds=self.stuck_seconds,
+            stall_seconds=self.stall_seconds,
         )
 
     @property
@@ -154,7 +159,9 @@ class Job:
 
     def send(self, request: SlotRequest, batches: Iterator[pa.RecordBatch]) -> SlotAnswer:
         """Run a request, as a task does."""
-        return run_in_slot(self.place, request, self._program, batches, SCHEMA, executor=self.executor)
+        return run_in_slot(
+            self.place, request, self._program, batches, SCHEMA, executor=self.executor, clock=self.clock
+        )
 
     def _program(self) -> bytes:
         self.programs += 1

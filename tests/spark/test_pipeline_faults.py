@@ -73,6 +73,20 @@ def test_slots_and_workers_killed_and_tasks_failing(stream: Stream, kind: str, t
     assert len(list(marks.iterdir())) == 4 and set(killer.killed) == {"s", "w"}
 
 
+@pytest.mark.reliability(23)
+def test_slots_that_are_stopped_or_stuck_are_ended_and_the_batch_is_exact(stream: Stream, tmp_path: Path) -> None:
+    """Catches: a query that waits for ever for a slot that is stopped or whose function does not return, and a batch
+    that is not exact after that slot was ended."""
+    given = [(key, ts, {25: 95, 35: 96}.get(n, value)) for n, (key, ts, value) in enumerate(events(40))]
+    kept, marks = Kept(), tmp_path / "marks"
+    marks.mkdir()
+    stream.add(given[:20], given[20:])
+    stage = stream.pipeline(slot_stall="4 seconds").key_by("key").event_time("ts")
+    stream.drain(stage.process("totals", Sabotaged(marks), TOTALS).sink(kept))
+    assert sorted(kept.rows) == sorted(totals(given))
+    assert len(list(marks.iterdir())) == 2
+
+
 def test_slots_killed_between_batches_are_restored(stream: Stream, slots: Any) -> None:
     """Catches: a death that nobody notices; progress that calls a restored slot hot."""
     given = events(60)

@@ -18,6 +18,7 @@ from emberstate.spark.process_watch import ProcessId, ProcessWatch
 from tests.patience import PATIENCE
 from tests.spark.slot_job import Rows, Sums, batch_of
 from tests.spark.slot_world import Say, World, heard, is_bound, open_world, slot_pids, wait_for_end
+from tests.spark.spark_session import wait_for
 
 
 @pytest.fixture
@@ -195,22 +196,18 @@ def test_a_function_that_never_returns_holds_neither_process_nor_batch(world: Wo
     job.run([("a", 1, "")])
     pid = world.pid(job)
     request = job.request(job.begin())
-    sent = threading.Event()
+    hangs = world.root / "hangs"
     outcome: list[str] = []
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        yield batch_of([("a", 1, "hang")])
-        sent.set()
 
     def run() -> None:
         try:
-            job.send(request, batches())
+            job.send(request, iter([batch_of([("a", 1, f"hang at {hangs}")])]))
         except SlotDiedError:
             outcome.append("died")
 
     thread = threading.Thread(target=run)
     thread.start()
-    assert sent.wait(PATIENCE)
+    wait_for(hangs.exists, "the function")
     if how == "SIGTERM":
         os.kill(pid, signal.SIGTERM)
         wait_for_end(pid)

@@ -16,7 +16,7 @@ import pytest
 
 from emberstate.errors import FencedError, RowTypeError, SlotDiedError, SlotRefusedError
 from emberstate.runtime.times import MAX_TIME
-from emberstate.spark.slot_address import address_of, peer_uid
+from emberstate.spark.slot_address import address_of, peer_of
 from emberstate.spark.slot_frames import ConnectionEndedError, Kind, receive_frame, send_frame
 from emberstate.spark.slot_request import HELLO_SIZE, Hello, SlotAnswer, SlotEnd, SlotFailure
 from tests.patience import PATIENCE
@@ -302,7 +302,7 @@ def test_another_user_is_refused_on_both_sides(world: World) -> None:
             say("listens")
             for _ in range(2):
                 connection, _ = squatter.accept()
-                say(f"{peer_uid(connection)} {connection.recv(100)!r}")
+                say(f"{peer_of(connection)[1]} {connection.recv(100)!r}")
 
     squatter, words = world.fork(squat)
     assert heard(words) == "listens"

@@ -167,6 +167,14 @@ class SlotCheckpoint:
             self._backend.roll_back(self._committed)
         self._task = self._prepared = None
 
+    @property
+    def moved_bytes(self) -> int:
+        """What was read from the storage and written to it so far; any thread may ask."""
+        if self._storage is None:
+            return 0
+        done = self._storage.statistics()
+        return done.bytes_read + done.bytes_written
+
     def statistics(self) -> SlotStatistics:
         """What was done so far."""
         rewrites = None if self._writer is None else self._writer.statistics()

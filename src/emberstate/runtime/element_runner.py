@@ -49,7 +49,8 @@ class ElementRunner:
         self._late_output = late_output
         self._lag = out_of_orderness
         #: Since it was made, failed attempts included.
-        self.rows = self.late_rows = self.timers_fired = 0
+        self.rows = self.late_rows = self.timers_fired = self.broadcast_rows = 0
+        self._keys: list[Any] = []  # of the rows at hand
         self._last_fired: KeyedTimer | None
         self._repeats = 0
         refusal = None
@@ -142,6 +143,15 @@ class ElementRunner:
             max_event_time=self._max_event_time,
         )
 
+    def progress(self) -> str:
+        """How far it has got since it was made, and the row at hand; any thread may ask."""
+        keys, at = self._keys, self._loop.position
+        so_far = (
+            f"{self.rows} rows, {self.broadcast_rows} broadcast rows, {self.late_rows} late rows and "
+            f"{self.timers_fired} timers so far"
+        )
+        return f"{so_far}, at row {at + 1} of {len(keys)}, key {keys[at]!r:.200}" if at < len(keys) else so_far
+
     def check_outputs(self) -> None:
         """Refuse what was put out and has the wrong type."""
         for output in self.outputs.values():
@@ -172,9 +182,16 @@ class ElementRunner:
         if data.times:
             latest = max(data.times)
             self._max_event_time = latest if self._max_event_time is None else max(latest, self._max_event_time)
-        if self._host.by_batch:
-            self._run_by_key(data)
-            return
+        self._keys = data.keys
+        try:
+            if self._host.by_batch:
+                self._run_by_key(data)
+            else:
+                self._run_by_row(data, numbers)
+        finally:
+            self._keys = []
+
+    def _run_by_row(self, data: InputRows, numbers: list[int] | None) -> None:
         loop = self._loop
         try:
             loop.run(data.made, data.row_class, data.columns, data.keys, data.groups, data.times, numbers)
@@ -221,6 +238,7 @@ class ElementRunner:
             raise StateDeclarationError(
                 f"operator {self._host.operator_name!r}: {self._host.label} takes no broadcast rows"
             )
+        self.broadcast_rows += 1
         self._backend.context.clear()
         self.context.set_timestamp(None)
         side.writable = True

@@ -287,6 +287,10 @@ class KeyedOperator:
 
     # -- looking after it -----------------------------------------------------------------------------------
 
+    def progress(self) -> str:
+        """How far it has got: another text whenever it has got further. Any thread."""
+        return "not open" if self._phase is Phase.NEW else self._runner.progress()
+
     def statistics(self) -> OperatorStatistics:
         """What the operator has done and holds."""
         broadcast = self.broadcast_backend

@@ -128,6 +128,13 @@ class OperatorSlot:
         if self._broadcast is not None:
             self._broadcast.roll_back()
 
+    def progress(self) -> str:
+        """How far it has got, for people and for whoever waits: another text if it has got further. Any thread."""
+        operator, broadcast = self._operator, self._broadcast
+        moved = self._keyed.moved_bytes + (0 if broadcast is None else broadcast.moved_bytes)
+        handled = "" if operator is None else f"{operator.progress()}; "
+        return f"{handled}{moved} bytes of state read and written"
+
     def statistics(self) -> SlotStatistics:
         """What its side of the checkpoints has done."""
         return self._keyed.statistics()

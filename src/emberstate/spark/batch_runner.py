@@ -230,6 +230,7 @@ class BatchRunner:
             slot=0,
             token=self._token,
             idle_seconds=self._idle_seconds,
+            stall_seconds=as_duration(self._plan.slot_stall, "slot_stall").total_seconds(),
         )
         shim = SlotShim(place=place, requests=requests, program=broadcast)
         with plain_execution(spark), _clear_errors(job.name, tasks[0].batch.id):

@@ -85,6 +85,7 @@ class Pipeline:
         max_parallelism: int = DEFAULT_MAX_PARALLELISM,
         retained: int = DEFAULT_RETAINED,
         slot_idle: Duration = "10 minutes",
+        slot_stall: Duration = "5 minutes",
         policy: ChainPolicy = DEFAULT_POLICY,
         clock: Clock | None = None,
     ) -> None:
@@ -92,11 +93,12 @@ class Pipeline:
 
         `parallelism` is the number of slots, by default Spark's default parallelism; it may change from start to
         start. `max_parallelism`, the number of key groups, may not. `retained` checkpoints are kept. A slot without
-        work ends after `slot_idle`, and restores when there is work again.
+        work ends after `slot_idle`, and restores when there is work again. A slot that makes no progress for
+        `slot_stall` (no row or timer done, nothing read or written) is ended, and Spark runs its task again.
         """
         self._plan = PipelinePlan(
             name=name, backend=backend, parallelism=parallelism, max_parallelism=max_parallelism, retained=retained,
-            slot_idle=slot_idle, policy=policy, clock=SystemClock() if clock is None else clock,
+            slot_idle=slot_idle, slot_stall=slot_stall, policy=policy, clock=SystemClock() if clock is None else clock,
         )  # fmt: skip
         self._next = _Next()
         self._reset()

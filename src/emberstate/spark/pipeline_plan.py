@@ -49,6 +49,7 @@ class PipelinePlan:
     max_parallelism: int = DEFAULT_MAX_PARALLELISM
     retained: int = DEFAULT_RETAINED
     slot_idle: Duration = "10 minutes"
+    slot_stall: Duration = "5 minutes"
     policy: ChainPolicy = DEFAULT_POLICY
     clock: Clock = dataclasses.field(default_factory=SystemClock)
     stages: tuple[StagePlan, ...] = ()
@@ -72,8 +73,9 @@ class PipelinePlan:
                 f"pipeline {self.name!r}: backend is a state backend such as FsStateBackend('s3://…'), found "
                 f"{self.backend!r}"
             )
-        if as_duration(self.slot_idle, "slot_idle").total_seconds() <= 0:
-            raise StateDeclarationError(f"slot_idle must be positive, found {self.slot_idle!r}")
+        for name in ("slot_idle", "slot_stall"):
+            if as_duration(getattr(self, name), name).total_seconds() <= 0:
+                raise StateDeclarationError(f"{name} must be positive, found {getattr(self, name)!r}")
         names = [stage.name for stage in self.stages]
         if len(set(names)) != len(names):
             raise StateDeclarationError(f"stages have different names, found {names}: their state is known by them")

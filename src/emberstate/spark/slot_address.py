@@ -24,6 +24,8 @@ from typing import Final, Self
 
 from emberstate.spark.process_watch import ProcessId, parent_of
 
+#: What a slot's process runs.
+SLOT_MODULE: Final = "emberstate.spark.slot_process"
 _CREDENTIALS: Final = struct.Struct("3i")  # pid, uid, gid
 
 
@@ -33,7 +35,8 @@ class SlotPlace:
 
     The token is a secret of the application: the same for all starts of the job there. `idle_seconds` is how long
     the slot's process lives without requests until it has been told its program. If the function does not return
-    within `stuck_seconds` after a later attempt has come, the process ends, so that the attempt gets another.
+    within `stuck_seconds` after a later attempt has come, the process ends, so that the attempt gets another. Whoever
+    waits for it ends it if it makes no progress for `stall_seconds`.
     """
 
     application: str
@@ -43,6 +46,12 @@ class SlotPlace:
     token: str = dataclasses.field(repr=False)
     idle_seconds: float
     stuck_seconds: float = 120.0
+    stall_seconds: float = 300.0
+
+    @property
+    def arguments(self) -> list[str]:
+        """How the slot's process is told from all others, also by those who read ps."""
+        return [SLOT_MODULE, "--job", self.job, "--operator", self.operator, "--slot", str(self.slot)]
 
     def __str__(self) -> str:
         return f"slot {self.slot} of operator {self.operator!r} of job {self.job!r}"
@@ -86,8 +95,8 @@ def address_of(place: SlotPlace, executor: Executor, number: int = 0) -> bytes:
     return b"\0emberstate-" + name.encode()
 
 
-def peer_uid(connection: socket.socket) -> int:
-    """Whose process is at the other end."""
+def peer_of(connection: socket.socket) -> tuple[int, int]:
+    """Which process is at the other end, and whose: pid and user id of who called `connect` there, or `listen`."""
     raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    uid: int = _CREDENTIALS.unpack(raw)[1]
-    return uid
+    pid, uid, _ = _CREDENTIALS.unpack(raw)
+    return pid, uid

@@ -13,7 +13,7 @@ import select
 import socket
 import struct
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
@@ -48,12 +48,22 @@ class ConnectionEndedError(Exception):
     """The peer is gone, or has had enough. Never leaves this package."""
 
 
+class Wire(Protocol):
+    """What frames and rows need of a connection."""
+
+    def fileno(self) -> int: ...
+
+    def sendall(self, data: Any, /) -> None: ...
+
+    def recv_into(self, memory: memoryview, /) -> int: ...
+
+
 def frame(kind: Kind, payload: bytes = b"") -> bytes:
     """A frame as it is sent."""
     return _HEADER.pack(kind, len(payload)) + payload
 
 
-def send_frame(connection: socket.socket, kind: Kind, payload: bytes = b"") -> None:
+def send_frame(connection: Wire, kind: Kind, payload: bytes = b"") -> None:
     """Send a frame, however long it takes."""
     try:
         connection.sendall(frame(kind, payload))
@@ -61,7 +71,7 @@ def send_frame(connection: socket.socket, kind: Kind, payload: bytes = b"") -> N
         raise ConnectionEndedError(str(error)) from None
 
 
-def receive_frame(connection: socket.socket) -> tuple[Kind, bytes]:
+def receive_frame(connection: Wire) -> tuple[Kind, bytes]:
     """The next frame, however long it takes."""
     kind, length = _HEADER.unpack(receive_exactly(connection, _HEADER.size))
     if kind not in _KINDS:
@@ -69,7 +79,7 @@ def receive_frame(connection: socket.socket) -> tuple[Kind, bytes]:
     return Kind(kind), bytes(receive_exactly(connection, length)) if length else b""
 
 
-def receive_exactly(connection: socket.socket, size: int) -> memoryview:
+def receive_exactly(connection: Wire, size: int) -> memoryview:
     """So many bytes, in memory of their own."""
     memory = memoryview(pa.allocate_buffer(size))
     position = 0
@@ -84,7 +94,7 @@ def receive_exactly(connection: socket.socket, size: int) -> memoryview:
     return memory
 
 
-def has_input(connection: socket.socket) -> bool:
+def has_input(connection: Wire) -> bool:
     """Whether something can be read at once, be it the end."""
     poll = select.poll()
     poll.register(connection, select.POLLIN)
@@ -129,7 +139,7 @@ class _Sink:
 
     closed = False
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: Wire) -> None:
         self._connection = connection
         self._small: list[bytes] = []
         self._size = 0
@@ -169,7 +179,7 @@ class _Source:
 
     closed = False
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: Wire) -> None:
         self._connection = connection
 
     def read(self, size: int) -> Any:
@@ -187,7 +197,7 @@ class _Source:
 class RowSender:
     """Sends record batches; `end` says that there are no more."""
 
-    def __init__(self, connection: socket.socket, schema: pa.Schema) -> None:
+    def __init__(self, connection: Wire, schema: pa.Schema) -> None:
         self._sink = _Sink(connection)
         self._writer = pa.ipc.new_stream(pa.PythonFile(self._sink, "w"), schema)
         self.batches = self.rows = 0
@@ -205,7 +215,7 @@ class RowSender:
         self._sink.flush()
 
 
-def receive_rows(connection: socket.socket) -> Iterator[pa.RecordBatch]:
+def receive_rows(connection: Wire) -> Iterator[pa.RecordBatch]:
     """The record batches that come, each read when it is asked for."""
     reader = pa.ipc.open_stream(pa.PythonFile(_Source(connection), "r"))
     while True:

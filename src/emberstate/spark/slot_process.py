@@ -21,6 +21,7 @@ from typing import Final
 
 from emberstate.spark.process_watch import ProcessWatch
 from emberstate.spark.slot_mailbox import SlotMailbox
+from emberstate.spark.slot_progress import ProgressPage
 from emberstate.spark.slot_runner import SlotRunner
 from emberstate.spark.slot_server import SlotServer
 from emberstate.spark.slot_setup import SlotSetup
@@ -40,6 +41,7 @@ def main() -> int:
     setup = SlotSetup.from_bytes(sys.stdin.buffer.read())
     _restore_paths(setup)
     runner = SlotRunner(setup.place)
+    page = ProgressPage(runner.progress)
     listener = socket.socket(fileno=setup.listener)
     server = SlotServer(
         listener,
@@ -47,12 +49,14 @@ def main() -> int:
         setup.token,
         lambda: setup.idle_seconds if runner.idle_seconds is None else runner.idle_seconds,
         setup.stuck_seconds,
+        page,
     )
     mailbox = SlotMailbox(setup.incarnation, setup.place, server.wake)
     for part in (server, mailbox):  # a child of the user's must keep neither the name nor a task
         os.register_at_fork(after_in_child=part.abandon)
     owner = threading.Thread(target=_own, args=(runner, mailbox), name="slot owner", daemon=True)
     owner.start()
+    page.owner = owner.ident
     _print_to(setup.log)
     logging.basicConfig(
         level=logging.INFO, stream=sys.stderr, format=f"%(asctime)s %(levelname)s {setup.place}: %(message)s"

@@ -74,12 +74,6 @@ class SentProgram(Message, frozen=True):
     content: bytes
 
 
-class Welcome(Message, frozen=True):
-    """A slot's reply to a hello that it accepts."""
-
-    pid: int
-
-
 class SlotFailure(Message, frozen=True):
     """Why there is no answer: an exception, as text."""
 

@@ -43,11 +43,17 @@ class SlotRunner:
         self._program: SlotProgram | None = None
         self._slot: OperatorSlot | None = None
         self._collector = SlotCollector()
+        self._phase = "waiting for a request"
 
     @property
     def idle_seconds(self) -> float | None:
         """What the program says; None before there is one."""
         return None if self._program is None else self._program.idle_seconds
+
+    def progress(self) -> str:
+        """What it does and how far it has got: changes whenever it has got further, and only then. Any thread."""
+        slot = self._slot
+        return self._phase if slot is None else f"{self._phase}; {slot.progress()}"
 
     def serve(self, connection: SlotConnection) -> None:
         """Serve one request; never raises."""
@@ -67,6 +73,7 @@ class SlotRunner:
         finally:
             connection.close()
             self._collector.after_transaction()
+            self._phase = "waiting for a request"
 
     def when_idle(self) -> None:
         """Make use of a pause."""
@@ -83,19 +90,24 @@ class SlotRunner:
         request = SlotRequest.from_bytes(connection.receive(Kind.REQUEST))
         if request.order != connection.hello.order:
             raise ConnectionEndedError("the request is not the one that was announced")
+        where = f"batch {request.batch}: "
+        self._phase = where + "loading the program"
         self._reach(request, connection)
         connection.check()
         slot, program = self._slot, self._program
         assert slot is not None and program is not None
         side = None if request.broadcast_task is None else SlotTask.from_bytes(request.broadcast_task)
+        self._phase = where + "reading its state, and firing timers that are due"
         how = slot.start(SlotTask.from_bytes(request.task), side)
         if how == "restored":
             self._collector.after_restore()
             _log.info("Restored for batch %d in %d ms.", request.batch, slot.micros["start"] // 1000)
         elif how == "rolled back":
             _log.info("Rolled back an attempt that was not committed, for batch %d.", request.batch)
+        self._phase = where + "handling rows"
         connection.send(Kind.GO)
         counts, micros = self._process(request, connection)
+        self._phase = where + "writing what changed"
         _, acknowledgements = slot.prepare(request.broadcast_attempt)
         keyed = acknowledgements[0]
         acknowledgements[0] = msgspec.structs.replace(keyed, counts={**keyed.counts, **counts})
@@ -141,6 +153,7 @@ class SlotRunner:
         now = time.perf_counter_ns()
         transport, mark = transport + now - mark, now
         if request.end_watermark is not None:
+            self._phase = f"batch {request.batch}: firing timers after the rows"
             operator.advance_watermark(request.end_watermark)
         user += time.perf_counter_ns() - mark
         connection.check()
@@ -150,6 +163,7 @@ class SlotRunner:
     def _undo(self, why: str) -> None:
         """Be as before the request; if that cannot be, as a slot that was never used."""
         _log.warning("Rolled back: %s", why.partition("\n")[0])
+        self._phase = "rolling back"
         if self._slot is None:
             return
         try:

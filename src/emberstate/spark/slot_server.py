@@ -1,7 +1,7 @@
 """`SlotServer`: the accept thread of a slot's process. It hears who comes, and decides when the process ends.
 
 It reads hellos only, a fixed number of bytes each, and never waits for a single peer. Requests that it accepts go
-to the owner's thread through the mailbox.
+to the owner's thread through the mailbox. While that works, it says how far the owner has got.
 
 It ends: when the executor or pyspark's daemon ends, at SIGTERM or SIGHUP, after an idle time, when the function does
 not return though it is wanted for a later attempt, and when a request of a later incarnation comes, for which a new
@@ -25,15 +25,19 @@ from typing import Final
 
 from emberstate.errors import EmberstateError, SlotRefusedError
 from emberstate.spark.process_watch import ProcessWatch
-from emberstate.spark.slot_address import peer_uid
+from emberstate.spark.slot_address import peer_of
 from emberstate.spark.slot_connection import SlotConnection
 from emberstate.spark.slot_failure import failure_of
 from emberstate.spark.slot_frames import Kind, frame
 from emberstate.spark.slot_mailbox import SlotMailbox
-from emberstate.spark.slot_request import HELLO_SIZE, Hello, Welcome, token_digest
+from emberstate.spark.slot_progress import ProgressPage
+from emberstate.spark.slot_request import HELLO_SIZE, Hello, token_digest
 
 #: A peer that has connected says hello within this time, in seconds.
 HELLO_SECONDS: Final = 20.0
+#: How often it says how far the owner has got, in seconds.
+_PROGRESS_SECONDS: Final = 0.25
+_BACKLOG: Final = 64
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP)
 
 
@@ -47,12 +51,14 @@ class SlotServer:
         token: str,
         idle_seconds: Callable[[], float],
         stuck_seconds: float,
+        page: ProgressPage,
     ) -> None:
         self._listener = listener
         self._watch = watch
         self._token = token_digest(token)
         self._idle_seconds = idle_seconds
         self._stuck_seconds = stuck_seconds
+        self._page = page
         self._pending: dict[int, tuple[socket.socket, bytearray, float]] = {}
         self._wake, self._woken = socket.socketpair()
         for end in (self._wake, self._woken):
@@ -72,6 +78,7 @@ class SlotServer:
         for process in self._watch.gone:
             self._end(f"process {process.pid} had ended")
         self._listener.setblocking(False)
+        self._listener.listen(_BACKLOG)
         poll = select.poll()
         poll.register(self._listener, select.POLLIN)
         poll.register(self._woken, select.POLLIN)
@@ -80,6 +87,7 @@ class SlotServer:
         while not self._ending:
             for descriptor, _ in poll.poll(self._patience(mailbox)):
                 self._handle(descriptor, poll, mailbox)
+            self._page.update()
             self._drop_late(poll)
             self._end_if_idle(mailbox)
             self._end_if_stuck(mailbox)
@@ -109,7 +117,7 @@ class SlotServer:
             if error.errno in (errno.EMFILE, errno.ENFILE):
                 self._end("no file descriptor is left")  # and nothing can be served
             return  # else it hung up before it was looked at
-        if (uid := peer_uid(connection)) != os.getuid():
+        if (uid := peer_of(connection)[1]) != os.getuid():
             _refuse(connection, SlotRefusedError(f"the slot belongs to user {os.getuid()}, the caller is {uid}"))
             return
         self._pending[connection.fileno()] = (connection, bytearray(), time.monotonic() + HELLO_SECONDS)
@@ -147,7 +155,8 @@ class SlotServer:
         if refusal is not None:
             _refuse(connection, refusal)
             return
-        _say(connection, frame(Kind.WELCOME, Welcome(os.getpid()).to_bytes()))
+        with contextlib.suppress(OSError):
+            socket.send_fds(connection, [frame(Kind.WELCOME)], [self._page.descriptor], socket.MSG_DONTWAIT)
         mailbox.offer(SlotConnection(connection, hello))
 
     def _drop_late(self, poll: select.poll) -> None:
@@ -160,14 +169,14 @@ class SlotServer:
 
     # -- when it ends ---------------------------------------------------------------------------------------
 
-    def _patience(self, mailbox: SlotMailbox) -> float | None:
+    def _patience(self, mailbox: SlotMailbox) -> float:
         """How long to wait for something to happen, in milliseconds."""
         deadlines = [deadline for _, _, deadline in self._pending.values()]
-        if (since := mailbox.idle_since()) is not None:
-            deadlines.append(since + self._idle_seconds())
+        since = mailbox.idle_since()
+        deadlines.append(time.monotonic() + _PROGRESS_SECONDS if since is None else since + self._idle_seconds())
         if (since := mailbox.stuck_since()) is not None:
             deadlines.append(since + self._stuck_seconds)
-        return max(0.0, min(deadlines) - time.monotonic()) * 1000 + 1 if deadlines else None
+        return max(0.0, min(deadlines) - time.monotonic()) * 1000 + 1
 
     def _end_if_idle(self, mailbox: SlotMailbox) -> None:
         since = mailbox.idle_since()

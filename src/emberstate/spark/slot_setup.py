@@ -24,6 +24,6 @@ class SlotSetup(Message, frozen=True, kw_only=True):
     python_path: str | None
     #: Processes with which it ends.
     watched: list[ProcessId]
-    #: File descriptors: its socket, bound and listening, and the log.
+    #: File descriptors: its socket, which is bound, and the log.
     listener: int
     log: int

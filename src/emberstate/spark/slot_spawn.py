@@ -1,8 +1,8 @@
 """Starting a slot's process.
 
-The name of a slot's socket is the lock: whoever binds it starts the process and hands the listening socket down to
-it. Others connect to it meanwhile, and are served when the process is up. If the starter dies before there is a
-process the name is free again; if the process dies, all who wait are cut off and the next one binds the name.
+The name of a slot's socket is the lock: whoever binds it starts the process and hands the socket down to it. It is the
+process that listens, when it is up: so the kernel knows the slot by the socket, and others try until then. If the
+starter dies before there is a process, or the process dies, the name is free again, and the next one binds it.
 
 The process stays in the process group of pyspark's daemon, which Spark kills with it.
 
@@ -32,8 +32,6 @@ _SIGNALS: Final[dict[int, str]] = {
     signal.SIGSEGV: "SIGSEGV (a crash in compiled code)",
     signal.SIGABRT: "SIGABRT (a crash in compiled code)",
 }
-_BACKLOG: Final = 64
-_MODULE: Final = "emberstate.spark.slot_process"
 
 
 class SpawnedSlot:
@@ -87,7 +85,6 @@ def spawn(place: SlotPlace, address: bytes, executor: Executor, incarnation: int
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         try:
             listener.bind(address)
-            listener.listen(_BACKLOG)
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 return None
@@ -116,10 +113,9 @@ def spawn(place: SlotPlace, address: bytes, executor: Executor, incarnation: int
 
 
 def _started(place: SlotPlace, setup: SlotSetup, printed: int) -> subprocess.Popen[bytes]:
-    names = ["--job", place.job, "--operator", place.operator, "--slot", str(place.slot)]  # for those who read ps
     try:
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", _MODULE, *names],
+            [sys.executable, "-P", "-m", *place.arguments],
             stdin=subprocess.PIPE,
             stdout=printed,
             stderr=printed,
