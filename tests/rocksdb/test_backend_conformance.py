@@ -48,6 +48,17 @@ class TestValueState(ValueStateConformance):
             assert state.value() == Profile(1, ["new"])
             assert len(backend.changes(snapshot)) == 1
 
+    def test_a_default_that_is_changed_counts(self, make_backend: BackendFactory) -> None:
+        """Catches a default that is written because it was read: here, unlike on the heap, only writing counts."""
+        backend, state = opened(make_backend, ValueStateDescriptor("v", list[int], default=[1]))
+        with backend.snapshot() as snapshot:
+            read = state.value()
+            read.append(2)
+            assert state.value() == [1]
+            assert backend.changes(snapshot) == []
+            state.update(read)
+            assert state.value() == [1, 2]
+
     def test_a_wrong_type_deep_inside_is_refused_at_once(self, make_backend: BackendFactory) -> None:
         """Catches a value that only a checkpoint would refuse, on the heap's way: here it is encoded on update."""
         _, state = opened(make_backend, ValueStateDescriptor("v", Profile))

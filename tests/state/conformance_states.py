@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from emberstate.errors import KeyContextError, StateTypeError
+from emberstate.state.changes import Op
 from emberstate.state.descriptors import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
@@ -62,8 +63,27 @@ class ValueStateConformance:
         backend, state = opened(make_backend, ValueStateDescriptor("v", list[int], default=mine))
         mine.append(99)
         state.value().append(2)
+        backend.set_current_key("bob")
         assert state.value() == [1]
-        assert backend.number_of_entries() == 0  # reading the default stores nothing
+
+    def test_a_default_that_is_changed_counts(self, make_backend: BackendFactory) -> None:
+        """Catches `state.value().append(2)` that is lost, since what was read was no value but the default."""
+        backend, state = opened(make_backend, ValueStateDescriptor("v", list[int], default=[1]))
+        with backend.snapshot() as snapshot:
+            state.value().append(2)
+            state.value().append(3)
+            assert state.value() == [1, 2, 3]
+            ((_, _, change),) = backend.changes(snapshot)
+            assert change == ("ann", "", ((Op.REPLACED, [1, 2, 3]),))
+
+    def test_reading_a_default_stores_nothing(self, make_backend: BackendFactory) -> None:
+        """Catches state that grows with every key that was only looked at."""
+        backend, state = opened(make_backend, ValueStateDescriptor("v", list[int], default=[1]))
+        with backend.snapshot() as snapshot:
+            state.value()
+            assert state.value() == [1]
+            assert backend.changes(snapshot) == []
+            assert backend.number_of_entries() == 0
 
     @pytest.mark.parametrize("value", [1.0, True, "1", [1]])
     def test_wrong_type_is_refused_and_nothing_changes(self, make_backend: BackendFactory, value: Any) -> None:

@@ -9,6 +9,7 @@ from emberstate.state.internal_states cimport (
 cdef class HeapValueState(InternalValueState):
     cdef readonly StateTable table
     cdef readonly object namespace
+    cdef object defaults
 
 cdef class HeapListState(InternalListState):
     cdef readonly StateTable table

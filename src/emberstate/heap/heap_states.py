@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
+from emberstate.heap.lent_defaults import LentDefaults
 from emberstate.heap.list_value import AppendList, append_list_of
 from emberstate.heap.state_table import StateTable
 from emberstate.heap.value_kind import ValueKind
@@ -29,14 +30,16 @@ from emberstate.state.states import AggregateFunction
 class HeapValueState(InternalValueState):
     """A value in a state table."""
 
-    __slots__ = ("namespace", "table")
+    __slots__ = ("defaults", "namespace", "table")
 
     table: StateTable
     namespace: Hashable
+    defaults: LentDefaults | None
 
     def __init__(self, table: StateTable, namespace: Hashable) -> None:
         self.table = table
         self.namespace = namespace
+        self.defaults = None  # until one is lent
 
     def with_namespace(self, namespace: Hashable) -> HeapValueState:
         """The same state, bound to another namespace."""
@@ -45,6 +48,12 @@ class HeapValueState(InternalValueState):
     def value(self) -> Any:
         """Return the value for the caller to have and to change, or None."""
         return self.table.get(self.namespace)
+
+    def lend(self, default: Any) -> None:
+        """Have `default`, which a caller is about to get, count if it is changed."""
+        if self.defaults is None:
+            self.defaults = LentDefaults(self.table, self.namespace)
+        self.defaults.lend(default)
 
     def update(self, value: Any) -> None:
         """Set the value."""

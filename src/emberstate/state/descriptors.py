@@ -71,7 +71,8 @@ class StateDescriptor:
 class ValueStateDescriptor(StateDescriptor, Generic[T]):
     """A `ValueState`: one value of type `type_`.
 
-    `default` is what a read of nothing gives, a fresh copy each time; the descriptor keeps a copy of its own.
+    `default` is what a read of nothing gives: a fresh copy, which counts as the value if it is changed (on RocksDB, as
+    with any value, once it is written). The descriptor keeps a copy of its own.
     """
 
     kind: ClassVar[str] = "value"

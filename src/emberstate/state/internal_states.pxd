@@ -4,6 +4,7 @@ cdef class InternalState:
 
 cdef class InternalValueState(InternalState):
     cpdef object value(self)
+    cpdef object lend(self, object default)
     cpdef object update(self, object value)
 
 cdef class InternalListState(InternalState):

@@ -36,6 +36,12 @@ class InternalValueState(InternalState):
         """Return the value for the caller to have and to change, or None."""
         raise NotImplementedError
 
+    def lend(self, default: Any) -> None:
+        """Have `default`, which can change and which a caller is about to get for want of a value, count if it does.
+
+        Where changes to a value count only when they are written, so do those to a default: nothing to do.
+        """
+
     def update(self, value: Any) -> None:
         """Set the value, which is not None."""
         raise NotImplementedError

@@ -93,6 +93,10 @@ class TtlValueState(InternalValueState):
         stamped = self._expiry.read(original.value(), original.update, original.clear)
         return None if stamped is None else stamped.value
 
+    def lend(self, default: Any) -> None:
+        """Have `default`, which a caller is about to get, count if it is changed, as written now."""
+        self._original.lend(self._expiry.stamp(default))
+
     def update(self, value: Any) -> None:
         """Set the value."""
         self._original.update(self._expiry.stamp(value))

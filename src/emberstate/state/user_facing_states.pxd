@@ -9,6 +9,7 @@ cdef class UserFacingValueState:
     cdef object check
     cdef object default
     cdef object copy_default
+    cdef bint lends_default
 
 cdef class UserFacingListState:
     cdef InternalListState original

@@ -50,7 +50,7 @@ def refuse_pickling(kind: str, name: str) -> NoReturn:
 class UserFacingValueState:
     """A `ValueState` over any backend."""
 
-    __slots__ = ("check", "copy_default", "default", "descriptor", "original", "scalar")
+    __slots__ = ("check", "copy_default", "default", "descriptor", "lends_default", "original", "scalar")
 
     original: InternalValueState
     descriptor: ValueStateDescriptor[Any]
@@ -58,6 +58,7 @@ class UserFacingValueState:
     check: Callable[[Any], None]
     default: Any
     copy_default: Callable[[Any], Any]
+    lends_default: bool
 
     def __init__(self, original: InternalValueState, descriptor: ValueStateDescriptor[Any]) -> None:
         self.original = original
@@ -66,12 +67,15 @@ class UserFacingValueState:
         self.check = descriptor.codec.check
         self.default = descriptor.default
         self.copy_default = descriptor.codec.copy
+        self.lends_default = not descriptor.codec.immutable
 
     def value(self) -> Any:
         """Return the value, or the default (a fresh copy of it), or None."""
         value = self.original.value()
         if value is None and self.default is not None:
-            return self.copy_default(self.default)
+            value = self.copy_default(self.default)
+            if self.lends_default:
+                self.original.lend(value)
         return value
 
     def update(self, value: Any) -> None:
