@@ -26,7 +26,7 @@ from emberstate.checkpoint.local_storage import LocalStorage
 from emberstate.checkpoint.storage import Storage
 from tests.patience import PATIENCE
 
-from .job import Job, Oracle, SharedMemoryStorage, UnsyncedFileSystem, check_stored, next_of
+from .job import POLICY, STEADY, Job, Oracle, SharedMemoryStorage, UnsyncedFileSystem, check_stored, next_of
 
 Level = Literal["storage", "file system"]
 OPEN = 2**32 - 1  # what a process says first
@@ -67,6 +67,8 @@ class Run:
     level: Level = "storage"
     #: As EMBERSTATE_KILL_POINT has it; none: it runs until it is done or somebody kills it.
     point: str | None = None
+    #: Whether rewrites are waited for, so that a point is reached or not, whatever the threads do.
+    steady: bool = False
 
 
 def open_root(run: Run) -> Storage:
@@ -79,7 +81,8 @@ def open_root(run: Run) -> Storage:
 
 def work(run: Run, say: Callable[[int], object]) -> None:
     """What the process does: it says every batch after its commit."""
-    job = Job(open_root(run), seed=run.seed, parallelism=run.parallelism)
+    policy = STEADY if run.steady else POLICY
+    job = Job(open_root(run), seed=run.seed, parallelism=run.parallelism, policy=policy)
     job.open()
     say(OPEN)
     job.run(run.until, say)

@@ -67,14 +67,14 @@ def test_a_kill_at_every_call() -> None:
 def test_a_kill_at_each_named_point(nursery: Nursery, tmp_path: Path, level: Level) -> None:
     """Catches: a point at which kill -9 leaves something that the next process trips over, or believes."""
     survivor = Survivor(nursery, tmp_path / "root", SEED)
-    survivor.run(Run(str(survivor.root), SEED, 1, until=2))
+    survivor.run(Run(str(survivor.root), SEED, 1, until=2, steady=True))
     missed = []
     operations = [operation for operation in OPERATIONS[level] if operation not in LESS_TELLING]
     for number, (operation, when) in enumerate(itertools.product(operations, ("before", "after"))):
         often = OPERATIONS[level][operation]
         point = f"{when}-{operation}:{1 + (3 * number) % often if number % 3 else often // 2 + 1}"
         until = next_of(survivor.acknowledged) + 4
-        if not survivor.run(Run(str(survivor.root), SEED, 1 + number % 3, until, level, point)):
+        if not survivor.run(Run(str(survivor.root), SEED, 1 + number % 3, until, level, point, steady=True)):
             missed.append(point)
         survivor.check()
     assert len(missed) <= len(OPERATIONS[level]) // 2, f"not reached: {missed}"

@@ -15,6 +15,7 @@ import pytest
 from emberstate.codec import codec_for
 from emberstate.errors import RowTypeError, StateDeclarationError, StateTypeError
 from emberstate.runtime.row import Row, RowType
+from tests.patience import PATIENCE
 
 CARDS = RowType.of("card string, amount double, count int, index int")
 
@@ -91,7 +92,7 @@ def test_one_class_for_all_threads() -> None:
     starts = threading.Barrier(4)
 
     def make() -> None:
-        starts.wait(60)
+        starts.wait(PATIENCE)
         found.extend([RowType.of(f"a int, s struct<b{n}:int>") for n in range(200)])
 
     interval = sys.getswitchinterval()
