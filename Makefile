@@ -9,7 +9,7 @@
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help test check build extensions demo long bench stress memory clean distclean
+.PHONY: help test check build extensions demo long again bench stress memory clean distclean
 
 PYTHON3 ?= $(firstword $(foreach name,python3.11 python3,$(shell $(name) -c 'print("$(name)")' 2>/dev/null)))
 VENV := .venv
@@ -38,6 +38,9 @@ demo: build ## a streaming job on local Spark: a slot is killed, the parallelism
 
 long: build ## what takes long: killed drivers and executors, a cluster, the property tests with all examples
 	@$(PYTHON) tools/run_tests.py --long
+
+again: build ## make test ten times: three times beside eight busy loops, once in another order
+	@tools/again.sh
 
 bench: build ## the benchmarks; the table is printed and saved
 	@$(PYTHON) -m benchmarks.run

@@ -23,7 +23,7 @@ from tests.project.markdown import ROOT, blocks
 from tests.spark.cluster import Cluster, wait_until
 from tests.spark.cluster_job import SUBMIT_OPTIONS, DriverProcess, Job, kill_executor
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 #: From the first killed driver on.
 SPECULATION = {
@@ -93,7 +93,7 @@ def placed(cluster: Cluster, job: Job, operator: str = "tally") -> dict[int, str
     return expected
 
 
-@pytest.mark.parametrize("parallelism", [2, pytest.param(4, marks=pytest.mark.long)])
+@pytest.mark.parametrize("parallelism", [2, 4])
 def test_slots_stay_where_they_are(cluster: Cluster, drivers: Drivers, parallelism: int) -> None:
     """Catches: tasks that go where the slot is not, so that state is restored again and again."""
     job = drivers.job(parallelism)
@@ -121,13 +121,11 @@ def test_the_plan_has_the_anchor(drivers: Drivers) -> None:
         assert len(anchor) == 1 and "[__slot#" in anchor[0] and "shufflepartitionidpassthrough" in anchor[0]
 
 
-@pytest.mark.long
 def test_no_rows_at_all(drivers: Drivers) -> None:
     """Catches: an optimizer that knows that a join with nothing is nothing, and runs no slot."""
     assert drivers.driver().tell("run_without_rows") == 1
 
 
-@pytest.mark.long
 def test_a_spark_that_is_otherwise(drivers: Drivers) -> None:
     """Catches: a pipeline that does not run on a later Spark, or is slow there and nobody knows why."""
     seen, said = drivers.driver().tell("run_without_anchor")
@@ -135,7 +133,6 @@ def test_a_spark_that_is_otherwise(drivers: Drivers) -> None:
     assert len(said) == 1 and "cannot be tied to executors" in said[0] and "makeCopy does not exist" in said[0]
 
 
-@pytest.mark.long
 @pytest.mark.reliability(23)
 def test_executors_are_killed(cluster: Cluster, drivers: Drivers) -> None:
     """Catches: rows lost or counted twice, and processes left behind, when an executor dies: between batches, in one,
@@ -178,7 +175,6 @@ def test_executors_are_killed(cluster: Cluster, drivers: Drivers) -> None:
     job.stop()
 
 
-@pytest.mark.long
 @pytest.mark.reliability(23)
 def test_a_worker_goes_and_another_comes(cluster: Cluster, drivers: Drivers) -> None:
     """Catches: slots that all stay on the executor that survived, for good; local files that are left behind."""
@@ -205,7 +201,6 @@ def test_a_worker_goes_and_another_comes(cluster: Cluster, drivers: Drivers) -> 
     job.stop()
 
 
-@pytest.mark.long
 @pytest.mark.reliability(23)
 def test_the_driver_is_killed(cluster: Cluster, drivers: Drivers) -> None:
     """Catches: slots and executors that outlive a driver; a batch that is computed again, or delivered otherwise,
@@ -232,7 +227,6 @@ def test_the_driver_is_killed(cluster: Cluster, drivers: Drivers) -> None:
     job.stop()
 
 
-@pytest.mark.long
 @pytest.mark.reliability(23)
 def test_speculation(cluster: Cluster, drivers: Drivers) -> None:
     """Catches: a slow task and its speculative copy that both count."""
@@ -251,7 +245,6 @@ def test_speculation(cluster: Cluster, drivers: Drivers) -> None:
     job.stop()
 
 
-@pytest.mark.long
 def test_what_a_session_lacks(cluster: Cluster, drivers: Drivers) -> None:
     """Catches: a session that makes everything slow, or starves slots of memory, and nothing is said."""
     driver = drivers.driver()
@@ -268,7 +261,6 @@ def test_what_a_session_lacks(cluster: Cluster, drivers: Drivers) -> None:
     assert not any("locality.wait" in line for line in driver.tell("missing_settings"))
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("shipped", ["user code", "user code and library"])
 def test_submitted_as_documented(cluster: Cluster, drivers: Drivers, shipped: str, tmp_path: Path) -> None:
     """Catches: commands in docs/cluster.md that do not work; modules that do not reach the slots; a library out of a
