@@ -33,10 +33,12 @@ ENGINE = [
     for folder in ("src", "tests/heap", "tests/state", "tests/codec", "tests/rocksdb", "tests/runtime")
     if (ROOT / folder).is_dir()
 ]
-#: What starts Spark, and what starts other processes: runs of their own.
+#: What starts Spark, and what starts other processes, a second Spark among them: runs of their own, about as long.
 SPARK = ["tests/spark", "tests/keygroups/test_against_spark.py"]
 PROCESSES = [
-    "tests/cli", "tests/examples", "tests/stress", "tests/project/test_doc_code.py", "tests/checkpoint/test_kills.py"
+    "tests/cli", "tests/examples", "tests/stress", "tests/project/test_doc_code.py", "tests/checkpoint/test_kills.py",
+    "tests/spark/test_doc_pages.py",
+    *(f"tests/spark/{path.name}" for path in sorted((ROOT / "tests/spark").glob("test_[st]*_*.py"))),
 ]  # fmt: skip
 #: Says, in either mode, whether the modules under test are the ones that the mode promises.
 MODE_TEST = "tests/project/test_compiled.py"
@@ -62,7 +64,7 @@ class Run:
 REST = ["src", "tests", *(f"--ignore={path}" for path in (*SPARK, *PROCESSES))]
 QUICK = (
     Run("compiled", REST),
-    Run("spark", SPARK),
+    Run("spark", [*SPARK, *(f"--ignore={path}" for path in PROCESSES)]),
     Run("processes", PROCESSES),
     Run("interpreted", [*ENGINE, MODE_TEST], interpreted=True),
     Run("check", command=("make", "--no-print-directory", "check")),
