@@ -60,22 +60,25 @@ def test_each_commit_lists_no_files() -> None:
     assert [path for operation, path in plan.calls if operation == "read"] == []
 
 
-def test_outputs_go_when_the_next_batch_has_committed() -> None:
-    """Catches: outputs that pile up with retention, or go before a query can ask for them again."""
+def test_outputs_live_as_long_as_their_checkpoint() -> None:
+    """Catches: an output that a sink still reads, in a driver that was paused, deleted by the driver that went on; one
+    that stays for good."""
     storage = SharedMemory()
-    job = SmallJob(storage, retained=4, inline_bytes=0)
+    job = SmallJob(storage, retained=2, inline_bytes=0)
     job.open()
     first = job.run("ann")
     paths = [output.place.path for output in first.outputs]
-    assert set(paths) <= set(storage.list("output"))
-    coordinator = job.open()
-    assert set(paths) <= set(storage.list("output"))
-    again = coordinator.begin(0, query="q", source="up to 0")
+    again = job.open().begin(0, query="q", source="up to 0")
     assert isinstance(again, Redelivery)
     assert [output.place.path for output in again.manifest.outputs] == paths
     second = job.run("bob")
-    assert storage.list("output") == sorted(output.place.path for output in second.outputs)
+    assert {*paths, *(output.place.path for output in second.outputs)} == set(storage.list("output"))
+    job.open().collect()  # as a second driver does when it starts
+    assert set(paths) <= set(storage.list("output"))
+    job.run("ann")
+    assert not set(paths) & set(storage.list("output"))
     job.check_all(storage)
+    assert unreferenced(storage) == []
 
 
 def test_starts_without_commits_leave_one_opening() -> None:
@@ -381,18 +384,31 @@ def test_a_checkpoint_that_vanishes_stops_collection() -> None:
 
 
 def test_set_back_to_an_older_checkpoint() -> None:
-    """Catches: a batch whose outputs are gone delivered again as if it had none; files of the old one collected."""
+    """Catches: a batch whose outputs are kept refused; files of the old one collected."""
     storage = SharedMemory()
     job = SmallJob(storage, retained=3, inline_bytes=0)
     job.open()
     commits(job, 4)
+    outputs = read_checkpoint(storage, 4).outputs
+    for start in (4, None):
+        again = job.open(start_from=start).begin(2, query="q", source="up to 2")
+        assert isinstance(again, Redelivery) and again.manifest.outputs == outputs
+    commits(job, 5)
+    job.check_all(storage)
+    assert unreferenced(storage) == []
+
+
+def test_set_back_to_a_checkpoint_whose_outputs_are_gone() -> None:
+    """Catches: a batch whose outputs an earlier version deleted, delivered as if it had none."""
+    storage = SharedMemory()
+    job = SmallJob(storage, retained=3, inline_bytes=0)
+    job.open()
+    commits(job, 4)
+    storage.delete(read_checkpoint(storage, 4).outputs[0].place.path)
     for start in (4, None):  # an opening on an opening remembers
         coordinator = job.open(start_from=start)
         with pytest.raises(RestoreRefusedError, match="Go on with batch 3"):
             coordinator.begin(2, query="q", source="up to 2")
-    commits(job, 5)
-    job.check_all(storage)
-    assert unreferenced(storage) == []
 
 
 # -- decisions ------------------------------------------------------------------------------------------------

@@ -14,9 +14,9 @@ from .spark_session import MARK, ROOT, environment, leaks, marked_pids, wait_for
 
 
 class Driver:
-    """Runs `killed_driver` on what is below a directory."""
+    """Runs `killed_driver`, or another module, on what is below a directory."""
 
-    def __init__(self, root: Path, point: str = "", batch: int = -1) -> None:
+    def __init__(self, root: Path, *arguments: str, module: str = "tests.spark.killed_driver") -> None:
         self.temporary = root / "temporary"
         self.temporary.mkdir(exist_ok=True)
         given = environment(self.temporary)
@@ -24,7 +24,7 @@ class Driver:
         self._log = root / "driver.log"
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "tests.spark.killed_driver", str(root), point, str(batch)],
+                [sys.executable, "-m", module, str(root), *arguments],
                 cwd=ROOT, env={**os.environ, **given}, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
 

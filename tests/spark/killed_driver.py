@@ -1,4 +1,4 @@
-"""A driver that is killed: `python -m tests.spark.killed_driver ROOT POINT BATCH`.
+"""A driver that is killed: `python -m tests.spark.killed_driver ROOT [POINT BATCH]`.
 
 It runs two jobs over the input below ROOT, "fs" and "rocksdb", until all of it is through; or until job "fs" comes to
 a point in a batch, where the driver kills itself. What sinks get is written below ROOT, one file per delivery.
@@ -94,4 +94,4 @@ def check(root: Path, job: str, given: list[Event]) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))
+    main(Path(sys.argv[1]), *((sys.argv[2], int(sys.argv[3])) if sys.argv[2:] else ("", -1)))

@@ -35,7 +35,7 @@ def test_the_driver_dies_at_every_point(tmp_path: Path, drivers: list[Driver]) -
     given = events(220)
     Stream(None, tmp_path).add(*(given[n : n + 20] for n in range(0, 220, 20)))
     for number, point in enumerate(POINTS):
-        drivers.append(Driver(tmp_path, point, 1 + number))
+        drivers.append(Driver(tmp_path, point, str(1 + number)))
         assert drivers[-1].wait() == -signal.SIGKILL, drivers[-1].printed()
     last = Driver(tmp_path)
     drivers.append(last)

@@ -162,7 +162,7 @@ def verify(storage: Storage, manifest: Manifest, progress: Callable[[Place], Non
                     open_state_file(storage, file)
 
                 attempt(file.place, read)
-    # Outputs are kept until a later batch has committed.
+    # Outputs live as long as their checkpoint; once, they were deleted when a later batch had committed.
     followed = manifest.number < max(checkpoint_numbers(storage), default=0)
     for output in manifest.outputs:
         attempt(output.place, lambda place=output.place: verify_place(storage, place), followed)  # type: ignore[misc]

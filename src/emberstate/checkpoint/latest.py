@@ -103,22 +103,17 @@ def _of_job(manifest: Manifest, job: str) -> Manifest:
 
 
 def kept_outputs(storage: Storage, found: Latest) -> tuple[Output, ...] | None:
-    """The outputs of what was found; None if a later batch has committed, since they are collected then."""
+    """The outputs of what was found; None if they are gone: before outputs lived as long as their checkpoint, they
+    were deleted once a later batch had committed."""
     manifest = found.manifest
     if manifest is None:
         return ()
     if manifest.delivered:
         return None
-    for number in [number for number in checkpoint_numbers(storage) if number > manifest.number]:
+    if manifest.number < found.newest_number:
         try:
-            if read_checkpoint(storage, number).origin != manifest.origin:
-                return None
-        except (CorruptionError, RestoreRefusedError):
-            try:  # nobody can say what it was: see what is left
-                for output in manifest.outputs:
-                    storage.size(output.place.path)
-            except StorageNotFoundError:
-                return None
-        except CheckpointCollectedError:
-            continue
+            for path in {output.place.path for output in manifest.outputs}:
+                storage.size(path)
+        except StorageNotFoundError:
+            return None
     return manifest.outputs

@@ -15,7 +15,7 @@ Thread safety: pure functions.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from emberstate.checkpoint.layout import CHECKPOINTS, INTENTS, OUTPUT, STATE
@@ -60,21 +60,8 @@ def _is_superseded(known: Known, number: int) -> bool:
     return found.kind == successor.kind == "opening" and successor.parent.id == found.id
 
 
-def state_paths(manifest: Manifest) -> Iterator[str]:
-    """The files that hold a checkpoint's state."""
-    for operator in manifest.operators:
-        for slot in operator.slots:
-            for file in slot.files:
-                yield file.place.path
-
-
-def output_paths(manifest: Manifest) -> Iterator[str]:
-    """The files that hold the output of a checkpoint's batch."""
-    return (output.place.path for output in manifest.outputs)
-
-
 def protected_paths(known: Known) -> set[str] | None:
-    """Every file that the checkpoints need: state, and the output of the newest, which a query may ask for again.
+    """Every file that the checkpoints need: state, and output, which a query may ask for again or a sink still read.
 
     None if that cannot be told, since one of them cannot be read.
     """
@@ -82,10 +69,7 @@ def protected_paths(known: Known) -> set[str] | None:
     for manifest in known.values():
         if manifest is None:
             return None
-        paths.update(state_paths(manifest))
-    newest = known[max(known)] if known else None
-    if newest is not None:
-        paths.update(output_paths(newest))
+        paths.update(place.path for place in manifest.places())
     return paths
 
 

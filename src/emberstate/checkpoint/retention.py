@@ -54,14 +54,7 @@ from emberstate.checkpoint.layout import (
 )
 from emberstate.checkpoint.manifest import Holder, Manifest
 from emberstate.checkpoint.pins import condemn, condemned_numbers, pinned_numbers
-from emberstate.checkpoint.references import (
-    beyond_retention,
-    garbage,
-    output_paths,
-    past_intents,
-    protected_paths,
-    state_paths,
-)
+from emberstate.checkpoint.references import beyond_retention, garbage, past_intents, protected_paths
 from emberstate.checkpoint.storage import Storage
 from emberstate.errors import (
     CheckpointCollectedError,
@@ -163,8 +156,6 @@ class Retention:
         if not self._surveyed:
             self._guarded(lambda: self.collect(unfinished))
             return
-        if before is not None:
-            self._doomed.update(output_paths(before))
         self._guarded(self._drop_oldest)
 
     def collect(self, unfinished: frozenset[str]) -> Collected:
@@ -281,8 +272,7 @@ class Retention:
             if manifest is None:
                 self._surveyed = False  # nobody knows what it named: the next round looks at everything
             else:
-                self._doomed.update(state_paths(manifest))
-                self._doomed.update(output_paths(manifest))
+                self._doomed.update(place.path for place in manifest.places())
 
     def _delete_files(self, over: Iterable[str], protected: set[str] | None) -> None:
         """Delete what is over, and what is doomed and not needed by what is kept. `protected` None: not files."""

@@ -26,7 +26,6 @@ from emberstate.checkpoint.coordinator import CheckpointCoordinator
 from emberstate.checkpoint.layout import SAVEPOINTS, manifest_path
 from emberstate.checkpoint.manifest import Manifest
 from emberstate.checkpoint.opening import OperatorSpec
-from emberstate.checkpoint.references import output_paths, state_paths
 from emberstate.checkpoint.retention import DEFAULT_RETAINED
 from emberstate.checkpoint.storage import Storage
 from emberstate.cli.console import Refused, print_json, print_line, print_table, progress, size_text, time_text
@@ -122,7 +121,7 @@ def _needs(storage: Storage) -> dict[int, set[str]]:
             manifest = read_checkpoint(storage, number)
         except (CheckpointCollectedError, CorruptionError, RestoreRefusedError):
             continue
-        needs[number] = {manifest_path(number), *state_paths(manifest), *output_paths(manifest)}
+        needs[number] = {manifest_path(number), *(place.path for place in manifest.places())}
     return needs
 
 

@@ -1,7 +1,7 @@
 """Outputs on their way to whoever delivers them: the rows of one output as bytes, and back.
 
 The bytes are an Arrow IPC stream: a schema, record batches that are not compressed, and an end. They are stored with a
-checkpoint until a later batch has committed.
+checkpoint, and live as long as it.
 
 A reader trusts them as little as a state file. What Arrow would believe is looked at first: which messages there are,
 that every number in them fits the bytes that are there, that nothing is to be decompressed; so they cost no more than

@@ -1,0 +1,58 @@
+"""A driver that is paused in its sink: `python -m tests.spark.paused_driver ROOT [BATCH]`.
+
+It runs a job over the input below ROOT until all of it is through. Its output is so large that the sink reads the
+stored files. In the sink of BATCH it says so and waits, to be stopped there, until it may go on.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import emberstate as es
+
+from .spark_session import local_session
+from .streams import Stream
+
+
+class Wide(es.KeyedProcessFunction):
+    """Gives rows that do not compress."""
+
+    def process_element(self, row: Any, ctx: Any) -> Iterator[Any]:
+        yield row.key, row.value, random.Random(row.value).randbytes(2000).hex()
+
+
+def entered(root: Path) -> Path:
+    """Is there when the driver waits in its sink."""
+    return root / "entered"
+
+
+def gate(root: Path) -> Path:
+    """Is there as long as it has to wait."""
+    return root / "gate"
+
+
+def main(root: Path, paused: int | None) -> None:
+    """Run the job."""
+    spark = local_session("paused driver", Path(os.environ["TMPDIR"]))
+
+    def sink(df: Any, batch: int) -> None:
+        if batch == paused:
+            entered(root).touch()
+            while gate(root).exists():
+                time.sleep(0.01)
+        df.write.mode("overwrite").json(str(root / "out" / f"batch={batch}"))
+
+    stream = Stream(spark, root)
+    pipeline = stream.pipeline().key_by("key").process("wide", Wide(), "key string, value int, wide string")
+    stream.drain(pipeline.sink(sink))
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]) if sys.argv[2:] else None)
