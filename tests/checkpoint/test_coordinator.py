@@ -51,9 +51,23 @@ def begun(job: CountingJob, batch: int, **options: Any) -> Transaction | Redeliv
 # -- which batch is this ------------------------------------------------------------------------------------------
 
 
-def test_the_first_batch_may_have_any_id() -> None:
+def test_a_job_without_state_begins_with_batch_0_or_with_the_one_that_is_named() -> None:
+    """Catches: a query in the middle whose state is gone counted from zero; a batch that is named and refused; a job
+    with state that may begin anywhere."""
+    storage = SharedMemoryStorage()
+    counts = OperatorSpec(name="counts", key_schema=KeySchema.from_python(str))
+    for first in (0, 7):
+        coordinator = CheckpointCoordinator.open(storage, "clicks", [counts], first_batch=first)
+        with pytest.raises(RestoreRefusedError, match=r"query 'q' is at batch 41 already.*batch=41"):
+            coordinator.begin(41, query="q", source="s")
+    assert storage.list("intents") == []
+    for batch in (7, 0):  # the one that is named; and one for a query from its beginning
+        assert isinstance(coordinator.begin(batch, query="q", source="s"), Transaction)
+
+
+def test_a_job_that_was_told_so_goes_on_from_any_batch() -> None:
     """Catches: a job that cannot be attached to a query which runs already."""
-    job = CountingJob()
+    job = CountingJob(first_batch=41)
     assert isinstance(begun(job, 41), Transaction)
     job.next_batch = 41
     job.run(2)

@@ -26,6 +26,7 @@ from typing import Final
 import msgspec
 
 from emberstate.checkpoint.acknowledgement import Acknowledgement, SlotTask
+from emberstate.checkpoint.batch_order import check_order
 from emberstate.checkpoint.catalogue import read_checkpoint, read_savepoint
 from emberstate.checkpoint.chain import DEFAULT_POLICY, ChainPolicy, RewriteOrder, plan_rewrite
 from emberstate.checkpoint.clock import Clock, SystemClock
@@ -34,7 +35,7 @@ from emberstate.checkpoint.incarnation import check_newest, claim, fenced, newes
 from emberstate.checkpoint.intent import Intent, fix
 from emberstate.checkpoint.latest import Latest, OnCorruption, find_latest, kept_outputs
 from emberstate.checkpoint.layout import manifest_path, new_id
-from emberstate.checkpoint.manifest import Batch, Holder, Idle, Manifest, Parent, SlotChain, open_manifest
+from emberstate.checkpoint.manifest import Batch, Holder, Idle, Manifest, Parent, SlotChain, Stage, open_manifest
 from emberstate.checkpoint.opening import OperatorSpec, opened_operators
 from emberstate.checkpoint.pins import check_not_condemned
 from emberstate.checkpoint.retention import DEFAULT_RETAINED, Collected, Retention, check_retained
@@ -119,6 +120,8 @@ class CheckpointCoordinator:
         clock: Clock,
         policy: ChainPolicy,
         retained: int,
+        stages: tuple[Stage, ...],
+        first_batch: int | None,
     ) -> None:
         """For `open`."""
         self._storage = storage
@@ -127,6 +130,8 @@ class CheckpointCoordinator:
         self._keep = {spec.name: tuple(spec.keep_states) for spec in specs}
         self._clock = clock
         self._policy = policy
+        self._stages = stages
+        self._first_batch = first_batch
         self._orders: dict[tuple[str, int], RewriteOrder] = {}
         self._doubtful: Manifest | None = None  # a commit that raised and may have been made all the same
         self.retention = Retention(storage, holder, retained)
@@ -146,8 +151,13 @@ class CheckpointCoordinator:
         savepoint: tuple[Storage, str] | None = None,
         on_corruption: OnCorruption = "fail",
         drop_operators: Sequence[str] = (),
+        stages: Sequence[Stage] = (),
+        first_batch: int = 0,
     ) -> CheckpointCoordinator:
         """Take the job over, and go on from its latest checkpoint or from the one whose number is given.
+
+        `stages` are the program's, with the schemas of their outputs: every commit records them. A job without any
+        state begins with batch 0 or with `first_batch`, which says that it is to begin with nothing there.
 
         A job without checkpoints may start with the state of a savepoint, a storage and a name. It begins with any
         batch of any query then; the savepoint's own is in `latest.saved_batch`, and time goes on from there.
@@ -195,6 +205,7 @@ class CheckpointCoordinator:
                 saved_batch=_saved_batch(before, None if savepoint is None else state),
                 operators=opened_operators(storage, state, operators, ident, clock.now_micros(), drop_operators),
                 outputs=outputs or (),
+                stages=() if before is None else before.stages,
                 delivered=outputs is None,
             )
             open_manifest(manifest.to_bytes(), "the checkpoint to be opened")  # what nobody could read is not written
@@ -203,7 +214,10 @@ class CheckpointCoordinator:
                     # A holder that was overtaken a moment ago may be about to collect it.
                     check_not_condemned(storage, before.number)
                 storage.ensure_durable(manifest_path(before.number))
-            coordinator = CheckpointCoordinator(storage, holder, manifest, operators, clock, policy, retained)
+            coordinator = CheckpointCoordinator(
+                storage, holder, manifest, operators, clock, policy, retained, tuple(stages),
+                None if savepoint is not None else first_batch,
+            )  # fmt: skip
             if coordinator._create(manifest):
                 check_newest(storage, holder, "opening")
                 coordinator.retention.opened(manifest)
@@ -237,13 +251,15 @@ class CheckpointCoordinator:
             RestoreRefusedError: it is not the batch that follows, or comes with other input than before.
         """
         self._settle()
-        self._check_order(batch, query, source)
+        check_order(
+            self._latest, batch, query, source, first=self._first_batch, where=self._storage.describe()
+        )
         own, last = self._latest.batch, self._latest.times
         if own is not None and own.id == batch:
             if self._latest.delivered:
                 raise RestoreRefusedError(
                     f"batch {batch} comes again, but a later one had committed before the job was set back to "
-                    f"{self._latest.describe()}: the output of batch {batch} was delivered and is not kept. Go on with "
+                    f"{self._latest.describe()}: the output of batch {batch} was delivered and is gone. Go on with "
                     f"batch {batch + 1}: let the query's own checkpoint say that {batch} is done."
                 )
             self._redeliveries += 1
@@ -299,6 +315,7 @@ class CheckpointCoordinator:
             batch=_with_max_event_time(transaction.batch, start.times, acknowledgements),
             operators=state.operators,
             outputs=state.outputs,
+            stages=self._stages,
             micros=dict(micros or {}),
         )
         if bundle.parts:
@@ -343,25 +360,6 @@ class CheckpointCoordinator:
         )  # fmt: skip
 
     # -- parts ----------------------------------------------------------------------------------------------
-
-    def _check_order(self, batch: int, query: str, source: str) -> None:
-        last = self._latest.batch
-        if last is None:
-            return
-        if query != last.query:
-            raise RestoreRefusedError(
-                f"batch {batch} comes from query {query!r:.100}, the job's state is that of query {last.query!r:.100} "
-                f"after its batch {last.id}: batch ids of different queries cannot be compared. Restart the query with "
-                f"the checkpoint location it had; or start a new job from a savepoint of this one."
-            )
-        if batch == last.id + 1 or (batch == last.id and source == last.source):
-            return
-        came = f"with source position {source!r:.300}" if batch == last.id else f"as batch {batch}"
-        expected = f"{last.source!r:.300}" if batch == last.id else f"batch {last.id + 1}, or {last.id} again"
-        raise RestoreRefusedError(
-            f"a batch came {came}, expected is {expected}: the query's own checkpoint and the job's state are not of "
-            f"one piece. Restart the query with the checkpoint location it had, or start a new job from a savepoint."
-        )
 
     def _tasks(self, batch: Batch) -> list[SlotTask]:
         return [

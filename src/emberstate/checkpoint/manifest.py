@@ -118,13 +118,21 @@ class Operator(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Output(msgspec.Struct, frozen=True):
-    """Rows that a slot gave, stored until a later batch has committed."""
+    """Rows that a slot gave, stored as long as a checkpoint that names them."""
 
     operator: Name
     name: Name
     slot: Number
     rows: Number
     place: Place
+
+
+class Stage(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A stage of the program that ran the batch, and what it could put out."""
+
+    name: Name
+    #: The schema of every output by its name, in the runner's words.
+    outputs: dict[Name, str] = {}
 
 
 class Holder(msgspec.Struct, frozen=True):
@@ -192,7 +200,9 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     saved_batch: Batch | None = None
     operators: tuple[Operator, ...] = ()
     outputs: tuple[Output, ...] = ()
-    #: A later batch has committed before the job was set back to here: `outputs` are not kept any more.
+    #: Those of the program that ran the batch, in order: what `outputs` are. Empty where nobody recorded them.
+    stages: tuple[Stage, ...] = ()
+    #: A later batch had committed before the job was set back to here, and `outputs` were gone by then.
     delivered: bool = False
     #: How long parts of the batch took, by name: for people.
     micros: Annotated[dict[Annotated[str, Meta(max_length=50)], Number], Meta(max_length=20)] = {}

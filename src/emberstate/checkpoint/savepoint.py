@@ -87,6 +87,7 @@ def make_savepoint(
             parent=Parent(manifest.number, manifest.id),
             operators=operators,
             outputs=(),
+            stages=(),
             delivered=False,
             location="",
         )

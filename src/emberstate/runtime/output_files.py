@@ -25,7 +25,7 @@ import pyarrow as pa
 from emberstate.checkpoint.arrow_batches import batch_header, check_buffers, message_header
 from emberstate.checkpoint.file_limits import DEFAULT_LIMITS, FileLimits
 from emberstate.errors import CorruptionError
-from emberstate.runtime.arrow_rows import arrow_schema, rows_of
+from emberstate.runtime.arrow_rows import arrow_schema, row_type_of, rows_of
 from emberstate.runtime.row import Row, RowType
 
 _END: Final = b"\xff\xff\xff\xff\x00\x00\x00\x00"
@@ -80,6 +80,19 @@ def output_batches(content: bytes, row_type: RowType, name: str = "") -> Iterato
             f"{where} cannot be read: {error!s:.500}. It is damaged or was exchanged: restore an older checkpoint or a "
             f"savepoint."
         ) from None
+
+
+def output_columns(content: bytes) -> RowType:
+    """The columns that an output was written with, whatever they are.
+
+    Raises:
+        CorruptionError: it is no output.
+    """
+    try:
+        _, end = message_header(memoryview(content))
+        return row_type_of(pa.ipc.read_schema(pa.py_buffer(content[:end])))
+    except (pa.ArrowException, ValueError, OSError) as error:
+        raise CorruptionError(f"the columns of an output cannot be read: {error!s:.500}") from None
 
 
 def _checked_size(data: memoryview) -> int:

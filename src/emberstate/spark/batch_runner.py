@@ -7,6 +7,8 @@
     sinks    get DataFrames that read the stored output
 
 A batch that Spark sends again is not run again if it was committed: its output goes to the sinks again, the same bytes.
+Its input is not looked at, and may be gone; unless the query has a stateful operator of Spark's before the pipeline,
+whose own state is committed only by running it.
 
 Of the watermark: a batch starts with what the rows up to the batch before gave. The stage that event time comes from
 fires timers as rows come; what it puts out has times after the last batch's watermark, so a later stage starts
@@ -44,16 +46,18 @@ from emberstate.runtime.row import RowType
 from emberstate.runtime.times import from_micros
 from emberstate.spark.anchor import Anchor
 from emberstate.spark.keyed_frame import keyed_frame
+from emberstate.spark.once_per_batch import once_per_batch
 from emberstate.spark.opened_job import job_specs, open_job
 from emberstate.spark.output_frames import StoredOutput, output_frame
 from emberstate.spark.pipeline_plan import PipelinePlan
 from emberstate.spark.progress import Progress, StageRun, commit_micros, counts, slot_seconds, starts, user_counters
+from emberstate.spark.recorded_outputs import RowTypes, changed, delivered_as, recorded_stages, sent_to_sinks
 from emberstate.spark.session import application_token, plain_execution
 from emberstate.spark.slot_client import SlotPlace
 from emberstate.spark.slot_program import SlotProgram, program_digest
 from emberstate.spark.slot_request import SlotAnswer, SlotRequest
 from emberstate.spark.slot_shim import ANSWER_SCHEMA, SlotShim
-from emberstate.spark.source_position import SourcePosition
+from emberstate.spark.source_position import SourcePosition, evaluate, has_stateful_operator
 from emberstate.spark.task_errors import emberstate_error
 from emberstate.spark.watermark import idle_since, next_watermark
 from emberstate.state.durations import as_duration
@@ -77,8 +81,10 @@ class BatchRunner:
         input: RowType,
         others: Mapping[str, RowType],
         backend: StateBackend,
+        batch: int,
+        position: SourcePosition,
     ) -> None:
-        """Take the job over: from here on an older runner cannot commit."""
+        """Take the job over, to begin with this batch: from here on an older runner cannot commit."""
         self._plan = plan
         self._backend = backend
         self._parallelism = plan.parallelism or min(spark.sparkContext.defaultParallelism, plan.max_parallelism)
@@ -87,7 +93,9 @@ class BatchRunner:
         self._token = application_token(spark)
         self._anchor = Anchor(plan.name, self._parallelism)
         self._coordinating = threading.Lock()
-        self._coordinator = open_job(plan, self._jobs, backend)
+        row_types = {stage.name: types for stage, types in zip(plan.stages, self._row_types, strict=True)}
+        self._stages = recorded_stages(row_types)
+        self._coordinator = open_job(plan, self._jobs, self._stages, backend, batch, position)
         self._programs = [self._program(spark, number) for number in range(len(self._jobs))]
         self.last_progress: Progress | None = None
         #: Processing-time timers that were waiting when the last batch that ran ended.
@@ -135,6 +143,12 @@ class BatchRunner:
         self, frame: DataFrame, batch: int, position: SourcePosition, end_watermark: int | None = None
     ) -> Progress:
         """Run a batch to its end, or deliver it again. `end_watermark` is where event time is to be at its end."""
+        with once_per_batch(self._job_identity(), position.run, batch):
+            return self._run_or_deliver(frame, batch, position, end_watermark)
+
+    def _run_or_deliver(
+        self, frame: DataFrame, batch: int, position: SourcePosition, end_watermark: int | None
+    ) -> Progress:
         started = time.perf_counter()
         spark = frame.sparkSession
         with self._coordinating:
@@ -149,12 +163,13 @@ class BatchRunner:
         runs: list[StageRun] = []
         if isinstance(begun, Redelivery):
             manifest = begun.manifest
-            log.info("Pipeline %r: batch %d was committed already and is delivered again", self._plan.name, batch)
+            row_types = self._again(spark, manifest, batch, position)
         else:
             manifest = self._run(frame, begun, end_watermark, runs)
+            row_types = sent_to_sinks(self._stages)
         committed = time.perf_counter()
         self._coordinator.check_holder()
-        self._deliver(spark, manifest, batch)
+        self._deliver(spark, manifest, batch, row_types)
         done = time.perf_counter()
         seconds = slot_seconds(runs)
         seconds["commit"] = committed - started - sum(run.seconds for run in runs)
@@ -172,6 +187,17 @@ class BatchRunner:
             except Exception:
                 log.exception("A listener of pipeline %r failed; the batch is done all the same", self._plan.name)
         return progress
+
+    def _again(self, spark: SparkSession, manifest: Manifest, batch: int, position: SourcePosition) -> RowTypes:
+        """What a batch that was committed already is delivered as."""
+        log.info("Pipeline %r: batch %d was committed already and is delivered again", self._plan.name, batch)
+        operators = [operator.name for operator in manifest.operators]
+        row_types = delivered_as(self._backend.open_storage(), manifest, self._stages, operators)
+        for other in changed(row_types, self._stages):
+            log.warning("Pipeline %r: batch %d was run with other columns: %s", self._plan.name, batch, other)
+        if has_stateful_operator(spark, position):
+            evaluate(position)
+        return row_types
 
     def _run(
         self, frame: DataFrame, begun: Transaction, end_watermark: int | None, runs: list[StageRun]
@@ -259,20 +285,16 @@ class BatchRunner:
 
     # -- outputs --------------------------------------------------------------------------------------------
 
-    def _deliver(self, spark: SparkSession, manifest: Manifest, batch: int) -> None:
+    def _deliver(self, spark: SparkSession, manifest: Manifest, batch: int, row_types: RowTypes) -> None:
         plan = self._plan
         assert plan.sink is not None
-        last = plan.stages[-1].name
-        sinks = {**plan.side_sinks, (last, MAIN): plan.sink}
-        for (operator, name), sink in sinks.items():
-            number = next(n for n, stage in enumerate(plan.stages) if stage.name == operator)
-            row_type = self._row_types[number].get(name)
-            if row_type is None:
+        for output, sink in {**plan.side_sinks, (plan.stages[-1].name, MAIN): plan.sink}.items():
+            if output not in row_types:
                 continue  # a stage without a schema puts nothing out
             places: list[StoredOutput] = [
-                output.place for output in manifest.outputs if (output.operator, output.name) == (operator, name)
+                stored.place for stored in manifest.outputs if (stored.operator, stored.name) == output
             ]
-            sink(output_frame(spark, places, row_type, self._backend), batch)
+            sink(output_frame(spark, places, row_types[output], self._backend), batch)
 
     def _progress(self, manifest: Manifest, batch: int, redelivered: bool, runs: Sequence[StageRun]) -> Progress:
         total = counts(runs)

@@ -11,8 +11,11 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Final
 
-from emberstate.checkpoint.catalogue import checkpoint_numbers, read_savepoint
+from emberstate.checkpoint.batch_order import check_order
+from emberstate.checkpoint.catalogue import read_savepoint
 from emberstate.checkpoint.coordinator import CheckpointCoordinator
+from emberstate.checkpoint.latest import find_latest
+from emberstate.checkpoint.manifest import Stage
 from emberstate.checkpoint.state_backend import StateBackend
 from emberstate.checkpoint.storage import Storage
 from emberstate.errors import RestoreRefusedError
@@ -21,6 +24,8 @@ from emberstate.runtime.operator import MAX_LAG
 from emberstate.runtime.outputs import MAIN
 from emberstate.runtime.row import RowType
 from emberstate.spark.pipeline_plan import PipelinePlan, SavepointStart
+from emberstate.spark.recorded_outputs import delivered_as
+from emberstate.spark.source_position import SourcePosition
 
 _log = logging.getLogger("emberstate.spark")
 
@@ -46,25 +51,37 @@ def job_specs(
     return jobs
 
 
-def open_job(plan: PipelinePlan, jobs: Sequence[JobSpec], backend: StateBackend) -> CheckpointCoordinator:
-    """Take the job over, from its latest checkpoint or, if it has none, from the savepoint that was named."""
+def open_job(
+    plan: PipelinePlan,
+    jobs: Sequence[JobSpec],
+    stages: Sequence[Stage],
+    backend: StateBackend,
+    batch: int,
+    position: SourcePosition,
+) -> CheckpointCoordinator:
+    """Take the job over, from its latest checkpoint or, if it has none, from the savepoint that was named.
+
+    A first batch that does not fit what is there is refused before that: an opening would be in the way of whoever it
+    fits.
+    """
     specs = []
     for stage, job in zip(plan.stages, jobs, strict=True):
         template = job.open_template()
         specs += job.operator_specs(template, stage.choices)
         template.close()
     storage = backend.open_storage()
+    found = find_latest(storage, plan.name).manifest
     savepoint = None
-    if plan.savepoint is not None:
-        if checkpoint_numbers(storage):
-            _log.warning(
-                "Pipeline %r goes on from its own checkpoints in %s; savepoint %r is left alone",
-                plan.name,
-                storage.describe(),
-                plan.savepoint.name,
-            )
-        else:
-            savepoint = _checked_savepoint(plan.savepoint, backend)
+    if plan.savepoint is not None and found is None:
+        savepoint = _checked_savepoint(plan.savepoint, backend)
+    else:
+        check_order(
+            found, batch, position.query, position.offsets, first=plan.first_batch, where=storage.describe()
+        )
+    if found is not None:
+        _warn_of_idle_options(plan, storage)
+        if found.batch is not None and found.batch.id == batch:
+            delivered_as(storage, found, stages, [spec.name for spec in specs])
     return CheckpointCoordinator.open(
         storage,
         plan.name,
@@ -74,7 +91,19 @@ def open_job(plan: PipelinePlan, jobs: Sequence[JobSpec], backend: StateBackend)
         retained=plan.retained,
         savepoint=savepoint,
         drop_operators=plan.drop_operators,
+        stages=stages,
+        first_batch=plan.first_batch,
     )
+
+
+def _warn_of_idle_options(plan: PipelinePlan, storage: Storage) -> None:
+    """Say which ways to start are left alone, since the job goes on from where it was."""
+    given = [] if plan.savepoint is None else [f"savepoint {plan.savepoint.name!r}"]
+    given += [f"starting_empty_at({plan.first_batch})"] if plan.first_batch else []
+    for one in given:
+        _log.warning(
+            "Pipeline %r goes on from its own checkpoints in %s; %s is left alone", plan.name, storage.describe(), one
+        )
 
 
 def _checked_savepoint(start: SavepointStart, backend: StateBackend) -> tuple[Storage, str]:

@@ -30,7 +30,7 @@ from emberstate.spark.keyed_frame import tagged
 from emberstate.spark.pipeline_plan import Listener, PipelinePlan, SavepointStart, Sink
 from emberstate.spark.progress import Progress
 from emberstate.spark.session import missing_settings
-from emberstate.spark.source_position import source_position
+from emberstate.spark.source_position import SourcePosition, source_position
 from emberstate.spark.stage_plan import InputPlan, NullKeys, StagePlan, as_columns, as_row_type, row_type_of_frame
 from emberstate.spark.ticks import TICK_COLUMN, with_ticks, without_ticks
 from emberstate.spark.windowed_stage import WindowedStage
@@ -277,6 +277,15 @@ class Pipeline:
         start = SavepointStart(name, location, source_position)
         return self._with(dataclasses.replace(self._plan, savepoint=start))
 
+    def starting_empty_at(self, batch: int) -> Self:
+        """Start without any state at this batch of a query that has run before, unless the job has checkpoints.
+
+        A query at any other batch but 0 that finds no state is refused: its state was elsewhere, or is lost.
+        """
+        if type(batch) is not int or batch < 0:
+            raise StateDeclarationError(f"starting_empty_at takes the number of a batch, found {batch!r}")
+        return self._with(dataclasses.replace(self._plan, first_batch=batch))
+
     def restore(
         self,
         stage: str | None = None,
@@ -334,7 +343,7 @@ class Pipeline:
         with self._lock:
             runner = self._runner
             if runner is None or position.run != self._run_id:
-                runner = self._take_over(df, runner, position.run)
+                runner = self._take_over(df, batch_id, position, runner)
         runner.run_batch(without_ticks(df), batch_id, position)
         if runner.waiting_timers and TICK_COLUMN not in df.columns and not self._told:
             self._told = True
@@ -344,19 +353,20 @@ class Pipeline:
                 self.name,
             )
 
-    def _take_over(self, df: DataFrame, before: BatchRunner | None, run_id: str) -> BatchRunner:
-        """Open the job for a run of a query."""
+    def _take_over(
+        self, df: DataFrame, batch_id: int, position: SourcePosition, before: BatchRunner | None
+    ) -> BatchRunner:
+        """Open the job for a run of a query, with the first batch of which it was called."""
         if before is not None:
             before.close()
         self._warn(df.sparkSession)
-        self._runner = self._open(without_ticks(df), self._plan.backend)
-        self._run_id = run_id
-        return self._runner
-
-    def _open(self, df: DataFrame, backend: StateBackend) -> BatchRunner:
         self._plan.check_complete()
-        first, others = self._row_types(df)
-        return BatchRunner(self._plan, df.sparkSession, first, others, backend)
+        first, others = self._row_types(without_ticks(df))
+        self._runner = BatchRunner(
+            self._plan, df.sparkSession, first, others, self._plan.backend, batch_id, position
+        )
+        self._run_id = position.run
+        return self._runner
 
     def _row_types(self, df: DataFrame) -> tuple[RowType, dict[str, RowType]]:
         name, where = self._plan.other_input, f"pipeline {self.name!r}"

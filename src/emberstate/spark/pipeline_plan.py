@@ -57,6 +57,8 @@ class PipelinePlan:
     side_sinks: Mapping[tuple[str, str], Sink] = dataclasses.field(default_factory=dict)
     listeners: tuple[Listener, ...] = ()
     savepoint: SavepointStart | None = None
+    #: The batch of its query that the job may begin with without any state.
+    first_batch: int = 0
     drop_operators: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

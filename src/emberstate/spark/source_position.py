@@ -2,16 +2,19 @@
 that pretends to be it.
 
 Spark writes the offsets of a batch to the query's own log before it calls `foreachBatch`; the text of that entry is the
-position. Batches that no query sends, as when a pipeline is called by hand, have a position by their number.
+position. Local properties of the thread that Spark calls name the query. A thread that the user's function has started
+does not inherit them: there the query is known by the frame's session, which Spark makes for each run of a query.
+Batches that no query sends, as when a pipeline is called by hand, have a position by their number.
 
-Thread safety: the thread that Spark calls `foreachBatch` on, whose local properties name the query.
+Thread safety: any thread of the driver.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
 
 from emberstate.errors import LifecycleError
 
@@ -19,6 +22,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 BY_HAND = "called by hand"
+
+#: What all of Spark's operators are that keep a state store of their own.
+_STATEFUL: Final = "org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOperator"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -30,18 +36,20 @@ class SourcePosition:
     run: str
     #: The offsets at the batch's end, one per source, as JSON.
     offsets: str
+    #: Spark's execution of the query, in the JVM; None of a batch that no query sends.
+    execution: Any = dataclasses.field(default=None, compare=False, repr=False)
 
 
 def source_position(spark: SparkSession, batch: int) -> SourcePosition:
-    """The position of the batch that this thread was called for."""
+    """The position of a batch whose frame is of this session, and which this thread was called for."""
     context = spark.sparkContext
     query = context.getLocalProperty("sql.streaming.queryId")
-    if query is None:
-        return SourcePosition(BY_HAND, BY_HAND, f"batch {batch}")
     run = context.getLocalProperty("spark.jobGroup.id")
-    assert context._jvm is not None
-    ident = context._jvm.java.util.UUID.fromString(query)
-    execution = spark._jsparkSession.sharedState().activeStreamingQueries().get(ident)
+    execution = next((one for one in _active(spark) if _is_of(one, spark, query)), None)
+    if query is None:
+        if execution is None:
+            return SourcePosition(BY_HAND, BY_HAND, f"batch {batch}")
+        query, run = execution.id().toString(), execution.runId().toString()
     if execution is None or execution.runId().toString() != run:
         raise LifecycleError(
             f"run {run} of query {query} was stopped: batch {batch} is not begun, and nothing of it is done"
@@ -49,14 +57,51 @@ def source_position(spark: SparkSession, batch: int) -> SourcePosition:
     entry = execution.offsetLog().get(batch)
     if not entry.isDefined():
         raise LifecycleError(f"query {query} has no offsets of batch {batch} in its checkpoint: nothing is done")
-    return SourcePosition(query, str(run), _offsets(entry.get()))
+    return SourcePosition(query, str(run), _offsets(entry.get()), execution)
 
 
-def _offsets(entry: object) -> str:
+def has_stateful_operator(spark: SparkSession, position: SourcePosition) -> bool:
+    """Whether the query has an operator of Spark's that keeps state, such as `dropDuplicates`.
+
+    The frame that `foreachBatch` gets does not show it; the plan of the query's present batch does.
+    """
+    from py4j.java_gateway import is_instance_of  # type: ignore[import-untyped]
+
+    if position.execution is None:
+        return False
+    nodes = [position.execution.lastExecution().sparkPlan()]
+    while nodes:
+        node = nodes.pop()
+        if is_instance_of(spark.sparkContext._gateway, node, _STATEFUL):
+            return True
+        nodes += _items(node.children())
+    return False
+
+
+def evaluate(position: SourcePosition) -> None:
+    """Run the query's present batch up to `foreachBatch` and drop its rows: its operators commit their state."""
+    position.execution.lastExecution().toRdd().count()
+
+
+def _active(spark: SparkSession) -> list[Any]:
+    """The queries that run in the application, as Spark executes them."""
+    queries = spark._jsparkSession.sharedState().activeStreamingQueries()
+    return [execution for execution in queries.values() if execution is not None]  # one may end meanwhile
+
+
+def _is_of(execution: Any, spark: SparkSession, query: str | None) -> bool:
+    if query is not None:
+        return str(execution.id().toString()) == query
+    return bool(execution.sparkSessionForStream().equals(spark._jsparkSession))
+
+
+def _offsets(entry: Any) -> str:
     """The offsets of all sources as a JSON list of texts."""
-    texts = []
-    offsets = entry.offsets().iterator()  # type: ignore[attr-defined]
-    while offsets.hasNext():
-        one = offsets.next()
-        texts.append(one.get().json() if one.isDefined() else None)
-    return json.dumps(texts)
+    return json.dumps([one.get().json() if one.isDefined() else None for one in _items(entry.offsets())])
+
+
+def _items(collection: Any) -> Iterator[Any]:
+    """The items of a collection of Scala's."""
+    items = collection.iterator()
+    while items.hasNext():
+        yield items.next()

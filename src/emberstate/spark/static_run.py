@@ -24,7 +24,7 @@ from emberstate.spark.batch_runner import BatchRunner
 from emberstate.spark.keyed_frame import event_micros
 from emberstate.spark.pipeline_plan import PipelinePlan, SavepointStart
 from emberstate.spark.progress import Progress
-from emberstate.spark.source_position import SourcePosition
+from emberstate.spark.source_position import BY_HAND, SourcePosition
 from emberstate.state.durations import as_duration
 
 if TYPE_CHECKING:
@@ -64,6 +64,8 @@ def run_static(
             df.sparkSession,
             *row_types,
             scratch,
+            0,
+            _part(0, batches),
         )
         try:
             progress = _run_all(plan, runner, df, batches)
@@ -82,10 +84,13 @@ def _run_all(plan: PipelinePlan, runner: BatchRunner, df: DataFrame, batches: in
     with _bar(df.sparkSession, plan.name, len(parts)) as advance:
         for number, part in enumerate(parts):
             end = MAX_TIME if number == len(parts) - 1 else None
-            position = SourcePosition("run", "run", f"part {number} of {len(parts)}")
-            done.append(runner.run_batch(part, number, position, end))
+            done.append(runner.run_batch(part, number, _part(number, len(parts)), end))
             advance()
     return done
+
+
+def _part(number: int, parts: int) -> SourcePosition:
+    return SourcePosition("run", BY_HAND, f"part {number} of {parts}")
 
 
 def _split(plan: PipelinePlan, df: DataFrame, batches: int) -> Iterator[DataFrame]:
