@@ -1,13 +1,15 @@
-"""A driver that is paused in its sink: `python -m tests.spark.paused_driver ROOT [BATCH]`.
+"""A driver that is paused in its sink: `python -m tests.spark.paused_driver ROOT SINK [BATCH]`.
 
 It runs a job over the input below ROOT until all of it is through. Its output is so large that the sink reads the
-stored files. In the sink of BATCH it says so and waits, to be stopped there, until it may go on.
+stored files. In the sink of BATCH it says so and waits, to be stopped there, until it may go on. SINK is one that
+overwrites while the job retains enough commits, or one that renames while it does not: `docs/how-to/sinks.md`.
 """
 
 from __future__ import annotations
 
 import os
 import random
+import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -37,7 +39,11 @@ def gate(root: Path) -> Path:
     return root / "gate"
 
 
-def main(root: Path, paused: int | None) -> None:
+#: The commits that a job with each sink retains.
+RETAINED = {"overwrite": 3, "rename": 1}
+
+
+def main(root: Path, kind: str, paused: int | None) -> None:
     """Run the job."""
     spark = local_session("paused driver", Path(os.environ["TMPDIR"]))
 
@@ -46,13 +52,21 @@ def main(root: Path, paused: int | None) -> None:
             entered(root).touch()
             while gate(root).exists():
                 time.sleep(0.01)
-        df.write.mode("overwrite").json(str(root / "out" / f"batch={batch}"))
+        target, aside = root / "out" / f"batch={batch}", root / "out" / f"_{batch}-{os.getpid()}"
+        if kind == "overwrite":
+            df.write.mode("overwrite").json(str(target))
+            return
+        df.write.json(str(aside))
+        try:
+            aside.rename(target)
+        except OSError:
+            shutil.rmtree(aside)
 
     stream = Stream(spark, root)
-    pipeline = stream.pipeline().key_by("key").process("wide", Wide(), "key string, value int, wide string")
-    stream.drain(pipeline.sink(sink))
+    stage = stream.pipeline(retained=RETAINED[kind]).key_by("key")
+    stream.drain(stage.process("wide", Wide(), "key string, value int, wide string").sink(sink))
     spark.stop()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]) if sys.argv[2:] else None)
+    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]) if sys.argv[3:] else None)

@@ -143,7 +143,7 @@ class BatchRunner:
         self, frame: DataFrame, batch: int, position: SourcePosition, end_watermark: int | None = None
     ) -> Progress:
         """Run a batch to its end, or deliver it again. `end_watermark` is where event time is to be at its end."""
-        with once_per_batch(self._job_identity(), position.run, batch):
+        with once_per_batch(self._job_at_location(), position.run, batch):
             return self._run_or_deliver(frame, batch, position, end_watermark)
 
     def _run_or_deliver(

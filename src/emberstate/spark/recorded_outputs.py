@@ -84,10 +84,8 @@ def _check_unrecorded(storage: Storage, manifest: Manifest, now: RowTypes, opera
             continue  # what the next stage has read
         found = output_columns(read_place(storage, output.place))
         if found != row_type:
-            raise _refused(
-                manifest,
-                f"gave output {output.name!r} with the columns ({found.schema}), this program gives ({row_type.schema})",
-            )
+            columns = f"({found.schema}), this program gives ({row_type.schema})"
+            raise _refused(manifest, f"gave output {output.name!r} with the columns {columns}")
 
 
 def _names(outputs: RowTypes) -> list[str]:

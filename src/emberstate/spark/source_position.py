@@ -65,14 +65,13 @@ def has_stateful_operator(spark: SparkSession, position: SourcePosition) -> bool
 
     The frame that `foreachBatch` gets does not show it; the plan of the query's present batch does.
     """
-    from py4j.java_gateway import is_instance_of  # type: ignore[import-untyped]
-
     if position.execution is None:
         return False
+    jvm: Any = spark.sparkContext._jvm
     nodes = [position.execution.lastExecution().sparkPlan()]
     while nodes:
         node = nodes.pop()
-        if is_instance_of(spark.sparkContext._gateway, node, _STATEFUL):
+        if jvm.py4j.reflection.TypeUtil.isInstanceOf(_STATEFUL, node):
             return True
         nodes += _items(node.children())
     return False
