@@ -11,4 +11,4 @@ ALL: Final = os.environ.get("EMBERSTATE_EXAMPLES") == "all"
 
 def examples(count: int) -> int:
     """How many examples to try of a test that tries so many in `make long`."""
-    return count if ALL else max(count // 4, min(count, 10))
+    return count if ALL else max(count // 4, min(count, 5))

@@ -33,11 +33,11 @@ ENGINE = [
     for folder in ("src", "tests/heap", "tests/state", "tests/codec", "tests/rocksdb", "tests/runtime")
     if (ROOT / folder).is_dir()
 ]
-#: What starts Spark, and what starts other processes, a second Spark among them: runs of their own, about as long.
-SPARK = ["tests/spark", "tests/keygroups/test_against_spark.py"]
+#: What shares one Spark session; and what starts processes, sessions of its own among them, which it stops.
+SPARK = ["tests/spark"]
 PROCESSES = [
     "tests/cli", "tests/examples", "tests/stress", "tests/project/test_doc_code.py", "tests/checkpoint/test_kills.py",
-    "tests/spark/test_doc_pages.py",
+    "tests/keygroups/test_against_spark.py",
     *(f"tests/spark/{path.name}" for path in sorted((ROOT / "tests/spark").glob("test_[st]*_*.py"))),
 ]  # fmt: skip
 #: Says, in either mode, whether the modules under test are the ones that the mode promises.

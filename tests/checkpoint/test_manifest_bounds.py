@@ -122,7 +122,7 @@ def test_a_thousand_commits_stay_bounded() -> None:
     check(1_000)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_ten_thousand_commits_stay_bounded() -> None:
     """Catches: the same, where it takes longer to show."""
     check(10_000)

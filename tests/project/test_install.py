@@ -31,7 +31,7 @@ for name in _hot.HOT_MODULES:
 print(_hot.__file__)
 """
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture

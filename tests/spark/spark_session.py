@@ -53,7 +53,8 @@ def local_session(name: str, temporary: Path, **settings: str) -> Any:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
         "spark.sql.warehouse.dir": str(temporary / "warehouse"),
-        "spark.sql.streaming.stopTimeout": "60s",
+        "spark.sql.streaming.stopTimeout": f"{PATIENCE:.0f}s",
+        "spark.python.authenticate.socketTimeout": f"{PATIENCE:.0f}s",
         **settings,
     }
     spark = session(name, master="local[2,4]", settings=small)
