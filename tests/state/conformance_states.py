@@ -32,6 +32,14 @@ def opened(make_backend: BackendFactory, descriptor: Any, key: Any = "ann") -> t
     return backend, backend.get_partitioned_state(descriptor)
 
 
+def _add(state: Any, what: Any = 1) -> None:
+    state += what
+
+
+def _take(state: Any) -> None:
+    state -= 1
+
+
 class ValueStateConformance:
     """A value state on any backend."""
 
@@ -85,6 +93,16 @@ class ValueStateConformance:
             assert backend.changes(snapshot) == []
             assert backend.number_of_entries() == 0
 
+    def test_is_not_taken_for_its_value(self, make_backend: BackendFactory) -> None:
+        """Catches `if self.flag:`, always true, `self.n == 0`, always false, and `self.n += 1`, without a way out."""
+        _, state = opened(make_backend, ValueStateDescriptor("v", int))
+        state.update(0)
+        for use in (bool, lambda it: it == 0, lambda it: it != 0, _add, _take):
+            with pytest.raises(StateTypeError, match=r"<value state 'v'>.*use \.value\(\) and \.update\("):
+                use(state)
+        assert state == state
+        assert len({state, state}) == 1
+
     @pytest.mark.parametrize("value", [1.0, True, "1", [1]])
     def test_wrong_type_is_refused_and_nothing_changes(self, make_backend: BackendFactory, value: Any) -> None:
         """Catches a value that would only be found out, far away, when the state is written."""
@@ -136,6 +154,16 @@ class ValueStateConformance:
 
 class ListStateConformance:
     """A list state on any backend."""
+
+    def test_is_tested_by_its_length_and_not_taken_for_a_list(self, make_backend: BackendFactory) -> None:
+        """Catches `if self.items:` that is true of an empty list, and `self.items == []` that is always false."""
+        _, state = opened(make_backend, ListStateDescriptor("l", int))
+        assert not state
+        state.add(1)
+        assert state
+        for use in (lambda it: it == [1], lambda it: _add(it, [2])):
+            with pytest.raises(StateTypeError, match=r"<list state 'l'>.*use \.get\(\), \.add\("):
+                use(state)
 
     def test_is_a_list_state(self, make_backend: BackendFactory) -> None:
         """Catches a handle that `isinstance` does not know."""
@@ -521,6 +549,15 @@ class MapStateConformance:
 
 class FoldingStateConformance:
     """Reducing and aggregating state on any backend."""
+
+    def test_are_not_taken_for_their_result(self, make_backend: BackendFactory) -> None:
+        """Catches `if self.sum:`, which is always true, and `self.sum += 1`, which goes nowhere."""
+        backend, reducing = opened(make_backend, ReducingStateDescriptor("r", int.__add__, int))
+        aggregating = backend.get_partitioned_state(AggregatingStateDescriptor("a", Mean(), tuple[int, float]))
+        for state in (reducing, aggregating):
+            for use in (bool, lambda it: it == 0, _add):
+                with pytest.raises(StateTypeError, match=r"ing state '.'>.*use \.get\(\) and \.add\("):
+                    use(state)
 
     def test_are_what_they_say(self, make_backend: BackendFactory) -> None:
         """Catches handles that `isinstance` does not know."""

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from emberstate.codec import codec_for
-from emberstate.errors import ReadOnlyStateError
+from emberstate.errors import ReadOnlyStateError, StateTypeError
 from emberstate.state.immutable_states import (
     ImmutableAggregatingState,
     ImmutableListState,
@@ -158,3 +158,10 @@ def test_every_mutator_of_the_others_raises(state: Any, mutate: Callable[[Any], 
     """Catches a mutator that is silent."""
     with pytest.raises(ReadOnlyStateError, match="Change state in a keyed function"):
         mutate(state)
+
+
+def test_truth_is_refused() -> None:
+    """Catches `if state:`, which is true of a read-only state whatever it holds."""
+    for state in (ImmutableValueState(0, codec_for(int)), ImmutableReducingState(0, codec_for(int))):
+        with pytest.raises(StateTypeError, match=r"use \.(value|get)\(\) to test"):
+            bool(state)

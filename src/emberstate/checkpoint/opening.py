@@ -93,8 +93,8 @@ def opened_operators(
     if gone:
         raise RestoreRefusedError(
             f"the checkpoint has state of operators {gone}, which the program does not have (it has "
-            f"{sorted(spec.name for spec in specs)}). Give an operator the name that it had, or name those whose "
-            f"state is to be given up in drop_operators=[…]."
+            f"{sorted(spec.name for spec in specs)}). Give a stage the name that it had, or name those whose state is "
+            f"to be given up: in a pipeline by .restore(drop_stages=[…]), elsewhere by drop_operators=[…]."
         )
     for name in sorted(stored.keys() & set(drop_operators) - {spec.name for spec in specs}):
         log.warning("the state of operator %r is dropped, as asked for", name)

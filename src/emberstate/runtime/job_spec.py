@@ -7,6 +7,7 @@ Thread safety: immutable; operators that it makes belong to one thread.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Mapping, Sequence
 
 from emberstate.checkpoint.opening import OperatorSpec
@@ -36,6 +37,30 @@ class RestoreChoices:
     keep_states: Sequence[str] = ()
     rename_states: Mapping[str, str] = dataclasses.field(default_factory=dict)
     rename_fields: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
+
+    def plus(self, more: RestoreChoices) -> RestoreChoices:
+        """These and `more`; refuses what contradicts each other."""
+        drop = tuple(dict.fromkeys([*self.drop_states, *more.drop_states]))
+        keep = tuple(dict.fromkeys([*self.keep_states, *more.keep_states]))
+        renames = _both(self.rename_states, more.rename_states, "state")
+        fields = {
+            state: _both(self.rename_fields.get(state, {}), more.rename_fields.get(state, {}), f"field of {state!r},")
+            for state in [*self.rename_fields, *more.rename_fields]
+        }
+        chosen = {"drop_states": drop, "keep_states": keep, "rename_states": renames}
+        for (one, names), (other, others) in itertools.combinations(chosen.items(), 2):
+            for name in set(names) & set(others):
+                raise StateDeclarationError(f"restore(…): state {name!r} is in {one} and in {other}: decide for one")
+        return RestoreChoices(drop, keep, renames, fields)
+
+
+def _both(first: Mapping[str, str], second: Mapping[str, str], what: str) -> dict[str, str]:
+    for old in first.keys() & second.keys():
+        if first[old] != second[old]:
+            raise StateDeclarationError(
+                f"restore(…): {what} {old!r} becomes {first[old]!r} and also {second[old]!r}: decide for one"
+            )
+    return {**first, **second}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

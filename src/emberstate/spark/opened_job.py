@@ -21,6 +21,7 @@ from emberstate.checkpoint.storage import Storage
 from emberstate.errors import RestoreRefusedError
 from emberstate.runtime.job_spec import JobSpec
 from emberstate.runtime.operator import MAX_LAG
+from emberstate.runtime.operator_slot import broadcast_operator_name
 from emberstate.runtime.outputs import MAIN
 from emberstate.runtime.row import RowType
 from emberstate.spark.pipeline_plan import PipelinePlan, SavepointStart
@@ -90,9 +91,9 @@ def open_job(
         policy=plan.policy,
         retained=plan.retained,
         savepoint=savepoint,
-        drop_operators=plan.drop_operators,
         stages=stages,
         first_batch=plan.first_batch,
+        drop_operators=[name for stage in plan.drop_stages for name in (stage, broadcast_operator_name(stage))],
     )
 
 

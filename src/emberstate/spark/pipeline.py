@@ -296,7 +296,13 @@ class Pipeline:
         rename_fields: Mapping[str, Mapping[str, str]] | None = None,
         drop_stages: tuple[str, ...] | list[str] = (),
     ) -> Self:
-        """What becomes of stored state that the program does not have any more, or has under another name."""
+        """What becomes of stored state that the program does not have any more, or has under another name.
+
+        Calls add up; what contradicts each other is refused.
+        """
+        for option, names in (("drop_states", drop_states), ("keep_states", keep_states), ("drop_stages", drop_stages)):
+            if isinstance(names, str):
+                raise StateDeclarationError(f"restore(…): {option} is a list of names, write {option}=[{names!r}]")
         stages = self._plan.stages
         if stage is None and len(stages) == 1:
             stage = stages[0].name
@@ -304,8 +310,12 @@ class Pipeline:
         if choices != RestoreChoices():
             if stage not in [one.name for one in stages]:
                 raise StateDeclarationError(f"restore(stage, …): which stage? There are {[one.name for one in stages]}")
-            stages = tuple(dataclasses.replace(one, choices=choices) if one.name == stage else one for one in stages)
-        return self._with(dataclasses.replace(self._plan, stages=stages, drop_operators=tuple(drop_stages)))
+            stages = tuple(
+                dataclasses.replace(one, choices=one.choices.plus(choices)) if one.name == stage else one
+                for one in stages
+            )
+        dropped = (*self._plan.drop_stages, *drop_stages)
+        return self._with(dataclasses.replace(self._plan, stages=stages, drop_stages=dropped))
 
     # -- running --------------------------------------------------------------------------------------------
 

@@ -59,7 +59,7 @@ class PipelinePlan:
     savepoint: SavepointStart | None = None
     #: The batch of its query that the job may begin with without any state.
     first_batch: int = 0
-    drop_operators: tuple[str, ...] = ()
+    drop_stages: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_max_parallelism(self.max_parallelism)
@@ -81,6 +81,10 @@ class PipelinePlan:
         names = [stage.name for stage in self.stages]
         if len(set(names)) != len(names):
             raise StateDeclarationError(f"stages have different names, found {names}: their state is known by them")
+        for name in set(names) & set(self.drop_stages):
+            raise StateDeclarationError(
+                f"pipeline {self.name!r} has a stage {name!r} and gives up its state by drop_stages: decide for one"
+            )
 
     @property
     def other_input(self) -> str | None:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import abc
 from collections.abc import ItemsView, Iterable, Iterator, Mapping, MutableMapping
-from typing import Generic, TypeVar
+from typing import Generic, NoReturn, TypeVar
+
+from emberstate.errors import StateTypeError
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -41,6 +43,9 @@ class ValueState(State, Generic[T]):
     @abc.abstractmethod
     def update(self, value: T | None) -> None:
         """Set the value; None clears."""
+
+    def __bool__(self) -> NoReturn:
+        raise StateTypeError(f"{self!r} is a state, not what it holds: use .value() to test that")
 
 
 class ListState(State, Generic[T]):
@@ -125,6 +130,9 @@ class AppendingState(State, Generic[I, O]):
     @abc.abstractmethod
     def add(self, value: I | None) -> None:
         """Fold a value in; None clears."""
+
+    def __bool__(self) -> NoReturn:
+        raise StateTypeError(f"{self!r} is a state, not what it holds: use .get() to test that")
 
 
 class ReducingState(AppendingState[T, T]):

@@ -47,7 +47,41 @@ def refuse_pickling(kind: str, name: str) -> NoReturn:
     )
 
 
-class UserFacingValueState:
+class Handle:
+    """A state that somebody took for what it holds: a test, comparison or `+=` of it would be silently wrong.
+
+    Not for maps, which are compared and tested as any `Mapping` is; a list is tested by its length.
+    """
+
+    __slots__ = ()
+
+    def __bool__(self) -> bool:
+        raise self.mistaken("its truth was asked for")
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        raise self.mistaken(f"it was compared with {other!r:.50}")
+
+    def __hash__(self) -> int:
+        return object.__hash__(self)
+
+    def __iadd__(self, other: Any) -> Any:
+        raise self.mistaken(f"{other!r:.50} was added to it")
+
+    def __isub__(self, other: Any) -> Any:
+        raise self.mistaken(f"{other!r:.50} was taken from it")
+
+    def mistaken(self, what: str) -> StateTypeError:
+        """The error, with what to write instead."""
+        return StateTypeError(f"{self!r} is a state, not what it holds, and {what}: use {self.advice()}")
+
+    def advice(self) -> str:
+        """How to get at what the state holds."""
+        raise NotImplementedError
+
+
+class UserFacingValueState(Handle):
     """A `ValueState` over any backend."""
 
     __slots__ = ("check", "copy_default", "default", "descriptor", "lends_default", "original", "scalar")
@@ -97,11 +131,15 @@ class UserFacingValueState:
     def __reduce__(self) -> NoReturn:
         refuse_pickling("value", self.descriptor.name)
 
+    def advice(self) -> str:
+        """How to get at what the state holds."""
+        return ".value() and .update(…)"
+
     def __repr__(self) -> str:
         return f"<value state {self.descriptor.name!r}>"
 
 
-class UserFacingListState:
+class UserFacingListState(Handle):
     """A `ListState` over any backend."""
 
     __slots__ = ("check", "descriptor", "original", "scalar")
@@ -182,11 +220,18 @@ class UserFacingListState:
     def __reduce__(self) -> NoReturn:
         refuse_pickling("list", self.descriptor.name)
 
+    def advice(self) -> str:
+        """How to get at what the state holds."""
+        return ".get(), .add(…) and .add_all(…)"
+
+    def __bool__(self) -> bool:
+        return self.original.size() > 0
+
     def __repr__(self) -> str:
         return f"<list state {self.descriptor.name!r}>"
 
 
-class UserFacingReducingState:
+class UserFacingReducingState(Handle):
     """A `ReducingState` over any backend."""
 
     __slots__ = ("check", "descriptor", "original", "scalar")
@@ -225,11 +270,15 @@ class UserFacingReducingState:
     def __reduce__(self) -> NoReturn:
         refuse_pickling("reducing", self.descriptor.name)
 
+    def advice(self) -> str:
+        """How to get at what the state holds."""
+        return ".get() and .add(…)"
+
     def __repr__(self) -> str:
         return f"<reducing state {self.descriptor.name!r}>"
 
 
-class UserFacingAggregatingState:
+class UserFacingAggregatingState(Handle):
     """An `AggregatingState` over any backend; what is added has the type that the function takes."""
 
     __slots__ = ("descriptor", "original")
@@ -258,6 +307,10 @@ class UserFacingAggregatingState:
 
     def __reduce__(self) -> NoReturn:
         refuse_pickling("aggregating", self.descriptor.name)
+
+    def advice(self) -> str:
+        """How to get at what the state holds."""
+        return ".get() and .add(…)"
 
     def __repr__(self) -> str:
         return f"<aggregating state {self.descriptor.name!r}>"
