@@ -47,7 +47,8 @@ class LifecycleError(EmberstateError, RuntimeError):
 
 
 class UserFunctionError(EmberstateError, RuntimeError):
-    """The user's function raised; the message has operator, key and row, `__cause__` is its own exception.
+    """The user's function raised; the message has operator, key and row, `__cause__` is its own exception. Or it did
+    not do the same with broadcast state in all slots.
 
     Operator action: fix the function or the input; the transaction was not committed and can be run again.
     """

@@ -103,5 +103,7 @@ class Acknowledgement(Message, frozen=True, kw_only=True):
     #: The order that is being fulfilled, or was and is not adopted yet. Empty: none.
     rewriting: Ident = ""
     max_event_time: Micros | None = None
+    #: Of states that several slots hold, and change alike: a checksum of all of it, by name (`StateChecksum`).
+    checksums: dict[Name, str] = {}
     #: What to report: rows, entries, bytes, times.
     counts: dict[str, int] = {}

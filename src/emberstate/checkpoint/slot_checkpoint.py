@@ -33,6 +33,7 @@ from emberstate.checkpoint.manifest import Place
 from emberstate.checkpoint.restore_part import RestorePart
 from emberstate.checkpoint.restore_rows import restore
 from emberstate.checkpoint.settled import NOTHING_SETTLED, Settled
+from emberstate.checkpoint.state_checksum import StateChecksum
 from emberstate.checkpoint.state_file import BaseWriter, WrittenFile, write_delta
 from emberstate.checkpoint.state_file_reader import StateFileReader
 from emberstate.checkpoint.state_sizes import check_state_sizes, state_sizes
@@ -76,15 +77,18 @@ class SlotCheckpoint:
         inline_bytes: int = INLINE_BYTES,
         state_limit: int | None = None,
         rewrite_seconds: float = REWRITE_SECONDS,
+        compared: bool = False,
     ) -> None:
         """`make_backend` gives an empty backend with the states declared. Without a storage everything travels
-        inside tasks and acknowledgements; then no state may encode to more than `state_limit` bytes."""
+        inside tasks and acknowledgements; then no state may encode to more than `state_limit` bytes. What other slots
+        hold, too, is `compared`: acknowledgements have checksums of all of it; its states are maps."""
         self._make_backend = make_backend
         self._storage = storage
         self._policy = policy
         self._inline_bytes = inline_bytes
         self._state_limit = state_limit
         self._rewrite_seconds = rewrite_seconds
+        self._checksum = StateChecksum() if compared else None
         self._writer = None if storage is None else BackgroundWriter(storage)
         self._backend: KeyedStateBackend | None = None
         self._committed: KeyedStateSnapshot | None = None
@@ -141,6 +145,8 @@ class SlotCheckpoint:
             raise KeyContextError("nothing to prepare: start a task first")
         self._fetch_rewrite()
         delta = write_delta(self.backend, committed)
+        if self._checksum is not None and delta.counts.rows:
+            self._checksum.apply(delta.data)
         written = self._written(task, delta)
         attempt = new_id() if attempt is None else attempt
         acknowledgement = Acknowledgement(
@@ -154,6 +160,7 @@ class SlotCheckpoint:
             rewrite=self._rewrite,
             rewriting=self._rewriting(),
             max_event_time=max_event_time,
+            checksums={} if self._checksum is None else self._checksum.totals(),
             counts={**(counts or {}), "delta_rows": delta.counts.rows, "delta_bytes": delta.counts.size},
         )
         self._prepared = attempt
@@ -165,6 +172,8 @@ class SlotCheckpoint:
         """Undo the transaction that was started, prepared or not."""
         if self._backend is not None and self._committed is not None:
             self._backend.roll_back(self._committed)
+        if self._checksum is not None:
+            self._checksum.roll_back()
         self._task = self._prepared = None
 
     @property
@@ -215,6 +224,8 @@ class SlotCheckpoint:
         old, self._committed = self._committed, self.backend.snapshot()
         if old is not None:
             old.release()
+        if self._checksum is not None:
+            self._checksum.commit()
         self._attempt, self._prepared, self._task = attempt, None, None
 
     def _restore(self, task: SlotTask) -> Start:
@@ -232,6 +243,9 @@ class SlotCheckpoint:
             backend.close()  # half filled: of no use
             raise
         self._backend = backend
+        if self._checksum is not None:
+            self._checksum = StateChecksum()
+            self._checksum.apply(self._whole().data)
         self._promote(task.chain.attempt)
         return "restored"
 

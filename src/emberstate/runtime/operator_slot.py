@@ -7,7 +7,8 @@
 
 An operator is made around every backend that the checkpoints side makes, so a slot that must restore gets a new
 function too. Broadcast state is an operator of its own in the checkpoints, with one key group: every slot restores
-it from the same files and prepares the same change, under one name, and one slot's acknowledgement is committed.
+it from the same files and prepares the same change, under one name. That it is the same is seen by checksums of all of
+it (`agreed_broadcast`), and one slot's acknowledgement is committed.
 
 Invariant: keyed and broadcast state are at the same point: hot both, or restored both.
 
@@ -17,13 +18,13 @@ Thread safety: one thread, the backend's owner.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from emberstate.checkpoint.acknowledgement import Acknowledgement, SlotTask
 from emberstate.checkpoint.chain import DEFAULT_POLICY, ChainPolicy
 from emberstate.checkpoint.slot_checkpoint import SlotCheckpoint, SlotStatistics, Start
 from emberstate.checkpoint.state_backend import StateBackend
-from emberstate.errors import InvariantError, LifecycleError, StateDeclarationError
+from emberstate.errors import InvariantError, LifecycleError, StateDeclarationError, UserFunctionError
 from emberstate.keygroups import KeyGroupRange, KeySchema
 from emberstate.runtime.operator import KeyedOperator
 from emberstate.runtime.operator_snapshot import OperatorSnapshot
@@ -194,8 +195,32 @@ class OperatorSlot:
 
         chosen = self._state_backend
         return SlotCheckpoint(
-            make, chosen.open_slot_storage(), policy=self._policy, state_limit=chosen.max_state_size
+            make, chosen.open_slot_storage(), policy=self._policy, state_limit=chosen.max_state_size, compared=True
         )
+
+
+def agreed_broadcast(operator: str, answers: Sequence[Sequence[Acknowledgement]]) -> list[Acknowledgement]:
+    """What to commit of an operator's broadcast state, of which every slot's answer has an acknowledgement or none.
+
+    `answers` are those of all slots, in order, to one transaction: each of keyed, then of broadcast state.
+
+    Raises:
+        UserFunctionError: it is not the same in all slots.
+    """
+    (_, *first), *others = answers
+    for slot, (_, *other) in enumerate(others, start=1):
+        for expected, found in zip(first, other, strict=True):
+            names = expected.checksums.keys() | found.checksums.keys()
+            different = sorted(name for name in names if expected.checksums.get(name) != found.checksums.get(name))
+            if different:
+                raise UserFunctionError(
+                    f"stage {operator!r}: broadcast state {', '.join(different)} is not the same in slots 0 and {slot} "
+                    f"after the same broadcast rows; checkpoint {found.number} was not committed. "
+                    f"process_broadcast_element must do the same in every slot: no random numbers, clocks or process "
+                    f"ids, nothing that follows the order of a set or of a map's keys. Correct it and start again: the "
+                    f"batch comes again, on the state that was committed before it."
+                )
+    return first
 
 
 def _contents(outputs: Mapping[str, OutputRows]) -> list[tuple[str, int, bytes]]:

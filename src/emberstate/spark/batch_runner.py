@@ -40,7 +40,7 @@ from emberstate.errors import InvariantError
 from emberstate.runtime.domain_timers import TimeDomain
 from emberstate.runtime.element_runner import TIMER_QUEUES
 from emberstate.runtime.job_spec import JobSpec
-from emberstate.runtime.operator_slot import broadcast_operator_name
+from emberstate.runtime.operator_slot import agreed_broadcast, broadcast_operator_name
 from emberstate.runtime.outputs import MAIN
 from emberstate.runtime.row import RowType
 from emberstate.runtime.times import from_micros
@@ -274,8 +274,8 @@ class BatchRunner:
         answers = [by_slot[slot] for slot in range(len(tasks))]
         decoded = [[Acknowledgement.from_bytes(data) for data in answer.acknowledgements] for answer in answers]
         keyed = [first for first, *_ in decoded]
-        _, *of_broadcast = decoded[0]  # all slots have the same
-        return StageRun(time.perf_counter() - started, answers, keyed), [*keyed, *of_broadcast]
+        prepared = [*keyed, *agreed_broadcast(job.name, decoded)]
+        return StageRun(time.perf_counter() - started, answers, keyed), prepared
 
     def _job_at_location(self) -> str:
         """What tells this job's slots from those of all others in the application: the location and its identity, since

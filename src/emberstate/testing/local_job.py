@@ -31,7 +31,7 @@ from emberstate.checkpoint.stored_files import read_place
 from emberstate.checkpoint.verdict import RestoreVerdict
 from emberstate.runtime.job_spec import JobSpec, RestoreChoices
 from emberstate.runtime.operator import KeyedOperator
-from emberstate.runtime.operator_slot import OperatorSlot
+from emberstate.runtime.operator_slot import OperatorSlot, agreed_broadcast
 from emberstate.runtime.output_files import read_output
 from emberstate.runtime.row import Row
 from emberstate.state.keyed_state_backend import KeyedStateBackend
@@ -253,12 +253,8 @@ class LocalJob:
         if crash is CrashPoint.BEFORE_PREPARE:
             raise _Crash
         attempt = new_id()
-        acknowledgements: list[Acknowledgement] = []
-        for number, slot in enumerate(self._slots):
-            _, (keyed, *broadcast) = slot.prepare(attempt)
-            acknowledgements.append(keyed)
-            if number == 0:
-                acknowledgements += broadcast  # all slots have the same
+        answers = [slot.prepare(attempt)[1] for slot in self._slots]
+        acknowledgements = [keyed for keyed, *_ in answers] + agreed_broadcast(self.spec.name, answers)
         if crash is CrashPoint.AFTER_PREPARE:
             raise _Crash
         return [Acknowledgement.from_bytes(one.to_bytes()) for one in acknowledgements]
