@@ -13,7 +13,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 import emberstate as es
-from emberstate.checkpoint.catalogue import checkpoint_numbers, read_checkpoint
+from emberstate.checkpoint.catalogue import checkpoint_numbers, read_checkpoint, read_savepoint
 from emberstate.errors import RestoreRefusedError
 from emberstate.spark import output_frames
 
@@ -75,6 +75,31 @@ def test_a_query_in_the_middle_that_finds_no_state_is_refused(stream: Stream, sp
     assert sorted(kept.rows) == sorted(totals(given[:20]))
     stream.drain(elsewhere(es.FsStateBackend(mistyped)).starting_empty_at(2))
     assert sorted(kept.deliveries[2][0]) == sorted(totals(given[20:]))
+
+
+def test_a_query_in_the_middle_starts_from_a_savepoint_of_its_own_position_only(stream: Stream, tmp_path: Path) -> None:
+    """Catches: a location deleted under a program that once began with a savepoint: all since then forgotten."""
+    given, kept = events(40), Kept()
+    stream.add(given[:10])
+    first = counted(stream, kept)
+    stream.drain(first)
+    first.savepoint("early")
+    stream.add(given[10:20])
+    stream.drain(first)
+    first.savepoint("late")
+    stream.add(given[20:30])
+
+    def start(savepoint: str, position: str) -> es.Pipeline:
+        backend = es.FsStateBackend(tmp_path / "another state")
+        stage = es.Pipeline("job", backend, parallelism=1).key_by("key").event_time("ts")
+        pipeline = stage.process("totals", Totals(), TOTALS).sink(kept)
+        return pipeline.from_savepoint(savepoint, source_position=position, location=stream.backend())
+
+    storage = stream.backend().open_storage()
+    early, late = (read_savepoint(storage, name).batch.source for name in ("early", "late"))  # type: ignore[union-attr]
+    assert "the state of what came between is not here" in fails(stream, start("early", early))
+    stream.drain(start("late", late))
+    assert sorted(kept.rows) == sorted(totals(given[:30]))
 
 
 # -- redelivery into a changed program ------------------------------------------------------------------------

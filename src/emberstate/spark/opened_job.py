@@ -26,7 +26,7 @@ from emberstate.runtime.outputs import MAIN
 from emberstate.runtime.row import RowType
 from emberstate.spark.pipeline_plan import PipelinePlan, SavepointStart
 from emberstate.spark.recorded_outputs import delivered_as
-from emberstate.spark.source_position import SourcePosition
+from emberstate.spark.source_position import SourcePosition, offsets_before
 
 _log = logging.getLogger("emberstate.spark")
 
@@ -74,7 +74,7 @@ def open_job(
     found = find_latest(storage, plan.name).manifest
     savepoint = None
     if plan.savepoint is not None and found is None:
-        savepoint = _checked_savepoint(plan.savepoint, backend)
+        savepoint = _checked_savepoint(plan.savepoint, backend, offsets_before(position, batch))
     else:
         check_order(
             found, batch, position.query, position.offsets, first=plan.first_batch, where=storage.describe()
@@ -107,16 +107,26 @@ def _warn_of_idle_options(plan: PipelinePlan, storage: Storage) -> None:
         )
 
 
-def _checked_savepoint(start: SavepointStart, backend: StateBackend) -> tuple[Storage, str]:
-    """Where the savepoint is, once it is clear where the source goes on."""
+def _checked_savepoint(start: SavepointStart, backend: StateBackend, begins_at: str | None) -> tuple[Storage, str]:
+    """Where the savepoint is, once it is clear where the source goes on; a query that has run before `begins_at` some
+    position of its own."""
     storage = (start.location or backend).open_storage()
     stored = read_savepoint(storage, start.name).times
     position = None if stored is None else stored.source
-    if position is not None and start.source_position not in (position, "elsewhere"):
+    if start.source_position == "elsewhere":
+        return storage, start.name
+    if position is not None and start.source_position != position:
         raise RestoreRefusedError(
             f"savepoint {start.name!r} was taken at source position {position!r}, and source_position is "
             f"{start.source_position!r}. Have the new query's source start there (startingOffsets, say) and repeat "
             f"the position in from_savepoint(…, source_position=…), or say source_position='elsewhere' if rows may "
             f"be missed or counted twice, or the source is another one."
+        )
+    if begins_at not in (None, position):
+        raise RestoreRefusedError(
+            f"savepoint {start.name!r} was taken at source position {position!r}, and the query, which has run before, "
+            f"goes on at {begins_at!r}: the state of what came between is not here. Was the job's location mistyped or "
+            f"deleted? Give the one it had; or start a new query at the savepoint's position; or say "
+            f"source_position='elsewhere' if those rows may be missed, or counted twice."
         )
     return storage, start.name

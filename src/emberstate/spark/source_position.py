@@ -60,6 +60,12 @@ def source_position(spark: SparkSession, batch: int) -> SourcePosition:
     return SourcePosition(query, str(run), _offsets(entry.get()), execution)
 
 
+def offsets_before(position: SourcePosition, batch: int) -> str | None:
+    """The offsets that the batch begins at; None if it is the query's first, or no query's."""
+    entry = None if position.execution is None or batch == 0 else position.execution.offsetLog().get(batch - 1)
+    return _offsets(entry.get()) if entry is not None and entry.isDefined() else None
+
+
 def has_stateful_operator(spark: SparkSession, position: SourcePosition) -> bool:
     """Whether the query has an operator of Spark's that keeps state, such as `dropDuplicates`.
 
