@@ -10,6 +10,7 @@ import pickle
 from collections.abc import Callable, MutableMapping
 from typing import Any
 
+import numpy
 import pytest
 
 from emberstate.errors import KeyContextError, StateTypeError
@@ -92,6 +93,71 @@ class ValueStateConformance:
             assert state.value() == [1]
             assert backend.changes(snapshot) == []
             assert backend.number_of_entries() == 0
+
+    @pytest.mark.parametrize(
+        ("declared", "given", "stored"),
+        [
+            (float, 3, 3.0),
+            (float, -(2**53), -(2.0**53)),
+            (float, 2**60, 2.0**60),
+            (float | None, 3, 3.0),
+            (float, numpy.float32(0.5), 0.5),
+            (float, numpy.float64(0.1), 0.1),
+            (float, numpy.int64(3), 3.0),
+            (int, numpy.int16(3), 3),
+            (int, numpy.uint64(3), 3),
+            (bool, numpy.bool_(True), True),
+            (str, numpy.str_("a"), "a"),
+            (bytes, numpy.bytes_(b"a"), b"a"),
+        ],
+    )
+    def test_a_number_that_says_the_same_is_taken(
+        self, make_backend: BackendFactory, declared: Any, given: Any, stored: Any
+    ) -> None:
+        """Catches a stream that stops at night since a sum was a whole number, or came out of NumPy."""
+        backend, value = opened(make_backend, ValueStateDescriptor("v", declared, default=given))
+        assert (value.value(), type(value.value())) == (stored, type(stored))
+        elements = backend.get_partitioned_state(ListStateDescriptor("l", declared))
+        pairs = backend.get_partitioned_state(MapStateDescriptor("m", str, declared))
+        kept = backend.get_partitioned_state(ReducingStateDescriptor("r", lambda old, new: given, declared))
+        value.update(given)
+        elements.add(given)
+        elements.add_all([given, given])
+        elements.update([*elements.get(), given])
+        pairs["put"] = given
+        pairs.put_all({"all": given})
+        pairs.update([("updated", given)])
+        kept.add(given)
+        kept.add(stored)
+        for found in (value.value(), *elements.get(), *pairs.values(), kept.get()):
+            assert (found, type(found)) == (stored, type(stored))
+
+    @pytest.mark.parametrize(
+        ("declared", "given"),
+        [
+            (float, True),
+            (float, numpy.bool_(True)),
+            (float, 2**53 + 1),
+            (float, 10**400),
+            (float, "1"),
+            (float, numpy.array(1.0)),
+            (int, True),
+            (int, 1.0),
+            (int, numpy.float64(1.0)),
+            (int, numpy.bool_(True)),
+            (bool, 1),
+            (bool, numpy.int64(1)),
+            (str, numpy.bytes_(b"a")),
+        ],
+    )
+    def test_what_does_not_say_the_same_is_refused(
+        self, make_backend: BackendFactory, declared: Any, given: Any
+    ) -> None:
+        """Catches True stored as 1.0, and 2**53 + 1 as another number."""
+        _, state = opened(make_backend, ValueStateDescriptor("v", declared))
+        with pytest.raises(StateTypeError, match="value state 'v'"):
+            state.update(given)
+        assert state.value() is None
 
     def test_is_not_taken_for_its_value(self, make_backend: BackendFactory) -> None:
         """Catches `if self.flag:`, always true, `self.n == 0`, always false, and `self.n += 1`, without a way out."""

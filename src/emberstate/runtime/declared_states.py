@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from functools import partial
+from types import UnionType
 from typing import Any, Generic, TypeVar, overload
 
 from emberstate.codec import Codec
@@ -110,26 +111,32 @@ def _ttl(ttl: TtlConfig | Duration | None) -> TtlConfig | None:
     return ttl if ttl is None or isinstance(ttl, TtlConfig) else TtlConfig(ttl)
 
 
+# Type checkers take `int | None`, written as an argument, for a value of `UnionType` (mypy: or the type of its first
+# member), and cannot tell what such a state holds: annotate what is read where it matters.
+
+
 @overload
 def value_state(
-    type_: type[T] | Codec[T], *, default: T, name: str | None = ..., ttl: None = ...
+    type_: type[T] | Codec[T], *, default: T, name: str | None = ..., ttl: TtlConfig | Duration | None = ...
 ) -> DeclaredState[ValueStateWithDefault[T]]: ...
 
 
 @overload
 def value_state(
-    type_: type[T] | Codec[T],
-    *,
-    default: T | None = ...,
-    name: str | None = ...,
-    ttl: TtlConfig | Duration | None = ...,
+    type_: type[T] | Codec[T], *, default: None = ..., name: str | None = ..., ttl: TtlConfig | Duration | None = ...
 ) -> DeclaredState[ValueState[T]]: ...
 
 
+@overload
 def value_state(
-    type_: type[T] | Codec[T],
+    type_: UnionType | type[Any], *, default: Any = ..., name: str | None = ..., ttl: TtlConfig | Duration | None = ...
+) -> DeclaredState[ValueState[Any]]: ...
+
+
+def value_state(
+    type_: Any,
     *,
-    default: T | None = None,
+    default: Any = None,
     name: str | None = None,
     ttl: TtlConfig | Duration | None = None,
 ) -> Any:
@@ -137,20 +144,46 @@ def value_state(
     return DeclaredState(partial(ValueStateDescriptor, type_=type_, default=default, ttl=_ttl(ttl)), name)
 
 
+@overload
 def list_state(
-    type_: type[T] | Codec[T], *, name: str | None = None, ttl: TtlConfig | Duration | None = None
-) -> DeclaredState[ListState[T]]:
+    type_: type[T] | Codec[T], *, name: str | None = ..., ttl: TtlConfig | Duration | None = ...
+) -> DeclaredState[ListState[T]]: ...
+
+
+@overload
+def list_state(
+    type_: UnionType | type[Any], *, name: str | None = ..., ttl: TtlConfig | Duration | None = ...
+) -> DeclaredState[ListState[Any]]: ...
+
+
+def list_state(type_: Any, *, name: str | None = None, ttl: TtlConfig | Duration | None = None) -> Any:
     """Declare a list per key."""
     return DeclaredState(partial(ListStateDescriptor, type_=type_, ttl=_ttl(ttl)), name)
 
 
+@overload
 def map_state(
     key_type: type[K] | Codec[K],
     value_type: type[V] | Codec[V],
     *,
-    name: str | None = None,
-    ttl: TtlConfig | Duration | None = None,
-) -> DeclaredState[MapState[K, V]]:
+    name: str | None = ...,
+    ttl: TtlConfig | Duration | None = ...,
+) -> DeclaredState[MapState[K, V]]: ...
+
+
+@overload
+def map_state(
+    key_type: type[K] | Codec[K],
+    value_type: UnionType | type[Any],
+    *,
+    name: str | None = ...,
+    ttl: TtlConfig | Duration | None = ...,
+) -> DeclaredState[MapState[K, Any]]: ...
+
+
+def map_state(
+    key_type: Any, value_type: Any, *, name: str | None = None, ttl: TtlConfig | Duration | None = None
+) -> Any:
     """Declare a map per key."""
     make = partial(MapStateDescriptor, key_type=key_type, value_type=value_type, ttl=_ttl(ttl))
     return DeclaredState(make, name)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from emberstate.codec.widening import scalar_type, widened
 from emberstate.errors import StateTypeError
 from emberstate.state.descriptors import AggregatingStateDescriptor, ReducingStateDescriptor, StateDescriptor
 from emberstate.state.states import AggregateFunction
@@ -63,10 +64,13 @@ def _checker(descriptor: StateDescriptor, who: str) -> Callable[[Any], Any]:
     where = f"{descriptor.kind} state {descriptor.name!r}: {who} returned"
     check = descriptor.codec.check
     label = descriptor.codec.schema.label
+    scalar = scalar_type(descriptor.codec.type)
 
     def checked(result: Any) -> Any:
         if result is None:
             raise StateTypeError(f"{where} None: return a value of {label} (is a return missing?)")
+        if type(result) is not scalar:
+            result = widened(result, scalar)
         try:
             check(result)
         except StateTypeError as error:

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Generic, TypeVar
 
 from emberstate.codec import Codec, codec_for, key_codec_for
+from emberstate.codec.widening import scalar_type, widened
 from emberstate.errors import StateDeclarationError
 from emberstate.state.states import AggregateFunction
 from emberstate.state.ttl import TtlConfig
@@ -89,6 +90,7 @@ class ValueStateDescriptor(StateDescriptor, Generic[T]):
     ) -> None:
         self._declare(name, type_, ttl)
         if default is not None:
+            default = widened(default, scalar_type(self.codec.type))
             self.codec.check(default)
             self.codec.encode(default)
             default = self.codec.copy(default)

@@ -8,4 +8,4 @@ cdef class UserFacingMapState:
     cdef object check_key
     cdef object check_value
     cdef int accept_key(self, object key) except -1
-    cdef int accept_value(self, object value) except -1
+    cdef object accept_value(self, object value)

@@ -19,11 +19,12 @@ from collections.abc import (
 )
 from typing import Any, NoReturn
 
+from emberstate.codec.widening import scalar_type, widened
 from emberstate.errors import StateTypeError
 from emberstate.state.descriptors import MapStateDescriptor
 from emberstate.state.internal_states import InternalMapState
 from emberstate.state.states import MapState
-from emberstate.state.user_facing_states import in_state, refuse_pickling, scalar_type
+from emberstate.state.user_facing_states import in_state, refuse_pickling
 
 _MISSING = object()
 
@@ -44,7 +45,9 @@ class UserFacingMapState:
         self.original = original
         self.descriptor = descriptor
         key_type = descriptor.key_codec.type
-        self.key_scalar = None if key_type is float else scalar_type(key_type)  # a float key may be NaN
+        self.key_scalar = scalar_type(key_type)
+        if self.key_scalar is float:  # a float key may be NaN
+            self.key_scalar = None
         self.value_scalar = scalar_type(descriptor.codec.type)
         self.check_key = descriptor.key_codec.check_deep
         self.check_value = descriptor.codec.check
@@ -58,22 +61,22 @@ class UserFacingMapState:
                 raise in_state(error, "user key of map", self.descriptor.name) from None
         return 0
 
-    def accept_value(self, value: Any) -> int:
-        """Refuse a user value that is not of the declared type; None stands for itself."""
+    def accept_value(self, value: Any) -> Any:
+        """The user value as it is stored; refuses one that is not of the declared type. None stands for itself."""
         if type(value) is not self.value_scalar and value is not None:
+            value = widened(value, self.value_scalar)
             try:
                 self.check_value(value)
             except StateTypeError as error:
                 raise in_state(error, "map", self.descriptor.name) from None
-        return 0
+        return value
 
     # -- Flink's names --------------------------------------------------------------------------------------
 
     def put(self, key: Any, value: Any) -> None:
         """Set the value of a user key."""
         self.accept_key(key)
-        self.accept_value(value)
-        self.original.put(key, value)
+        self.original.put(key, self.accept_value(value))
 
     def put_all(self, pairs: Mapping[Any, Any]) -> None:
         """Set the values of all user keys in `pairs` or, if one is refused, of none."""
@@ -84,10 +87,11 @@ class UserFacingMapState:
         self._put_pairs(list(pairs.items()))
 
     def _put_pairs(self, pairs: list[tuple[Any, Any]]) -> None:
+        accepted: list[tuple[Any, Any]] = []
         for key, value in pairs:
             self.accept_key(key)
-            self.accept_value(value)
-        for key, value in pairs:
+            accepted.append((key, self.accept_value(value)))
+        for key, value in accepted:
             self.original.put(key, value)
 
     def contains(self, key: Any) -> bool:

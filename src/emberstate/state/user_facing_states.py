@@ -1,7 +1,8 @@
 """What a user holds of a value, list, reducing or aggregating state: what no backend needs to repeat.
 
 Types are checked here, before anything is changed: one test of the class of what comes in (the contents of a
-composite are checked when it is encoded). Absent lists look empty, absent values look like their default.
+composite are checked when it is encoded). A number that says exactly the same in the declared type becomes that.
+Absent lists look empty, absent values look like their default.
 
 Thread safety: the backend's owner thread.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NoReturn
 
+from emberstate.codec.widening import scalar_type, widened
 from emberstate.errors import KeyContextError, StateTypeError
 from emberstate.state.descriptors import (
     AggregatingStateDescriptor,
@@ -25,13 +27,6 @@ from emberstate.state.internal_states import (
     InternalValueState,
 )
 from emberstate.state.states import AggregatingState, ListState, ReducingState, ValueState
-
-_SCALARS = (int, str, bytes, bool, float)
-
-
-def scalar_type(declared: Any) -> Any:
-    """The class that one test of `type(value)` suffices for, or None if the codec has to be asked."""
-    return declared if declared in _SCALARS else None
 
 
 def in_state(error: StateTypeError, kind: str, name: str) -> StateTypeError:
@@ -118,6 +113,7 @@ class UserFacingValueState(Handle):
             self.original.clear()
             return
         if type(value) is not self.scalar:
+            value = widened(value, self.scalar)
             try:
                 self.check(value)
             except StateTypeError as error:
@@ -163,6 +159,7 @@ class UserFacingListState(Handle):
                     f"list state {self.descriptor.name!r} holds no None: leave the element out, or declare a "
                     f"type with a value that stands for it"
                 )
+            element = widened(element, self.scalar)
             try:
                 self.check(element)
             except StateTypeError as error:
@@ -257,6 +254,7 @@ class UserFacingReducingState(Handle):
             self.original.clear()
             return
         if type(value) is not self.scalar:
+            value = widened(value, self.scalar)
             try:
                 self.check(value)
             except StateTypeError as error:
