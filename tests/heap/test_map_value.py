@@ -36,8 +36,8 @@ def test_small_maps() -> None:
     """Catches a put that moves a user key, and a removal of half a pair."""
     small: tuple[Any, ...] = ()
     for number in range(4):
-        small = small_put(small, number, str(number))
-    small = small_put(small, 1, "one")
+        small = small_put(small, -1, number, str(number))
+    small = small_put(small, 2, 1, "one")
     assert small == (0, "0", 1, "one", 2, "2", 3, "3")
     assert small_remove(small, 2) == (0, "0", 2, "2", 3, "3")
     assert small_remove(small, 0) == (1, "one", 2, "2", 3, "3")

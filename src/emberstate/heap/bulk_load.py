@@ -61,7 +61,9 @@ def bulk_insert(map: CopyOnWriteStateMap, key: Any, namespace: Any, state: Any, 
     if bucket < map.rehash_index:
         table = cython.cast(PageTable, map.rehash)
         bucket = hash & (table.capacity - 1)
-    entry: StateMapEntry | None = entry_in(table, bucket, hash, key, namespace)
+    if map.registry.busy:
+        map.registry.refuse_change()
+    entry: StateMapEntry | None = entry_in(map.registry, table, bucket, hash, key, namespace)
     if entry is not None:
         if new:
             raise BadRow("the entry is there already")

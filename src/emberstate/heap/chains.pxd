@@ -1,9 +1,13 @@
 # The C forms of chains.py: entries are looked at by borrowed reference. Counting a reference would touch the line of
 # memory that an entry's header is in, which is another one than its fields are in: one cache miss more per entry.
-from cpython.object cimport PyObject
+# Nothing can free a borrowed entry: while a key's own code runs, the registry refuses every change.
+from cpython.long cimport PyLong_CheckExact
+from cpython.object cimport Py_EQ, Py_TYPE, PyObject, PyObject_RichCompareBool
+from cpython.unicode cimport PyUnicode_CheckExact
 
 from emberstate.heap.geometry cimport ABSENT_PAIR, OVERWRITTEN, PAGE_MASK, PAGE_SHIFT, SHARED_ENTRY
 from emberstate.heap.page_table cimport PageTable
+from emberstate.heap.snapshots cimport SnapshotRegistry
 from emberstate.heap.state_map_entry cimport StateMapEntry
 
 cdef extern from "Python.h":
@@ -19,8 +23,23 @@ cdef extern from *:
     """
     void emberstate_prefetch(const char* address) noexcept
 
+cdef inline bint same(SnapshotRegistry registry, PyObject* one, object other) except -1:
+    if one == <PyObject*>other:
+        return True
+    if Py_TYPE(<object>one) == Py_TYPE(other):
+        if PyUnicode_CheckExact(other):
+            return <str>one == <str>other
+        if PyLong_CheckExact(other):
+            return PyObject_RichCompareBool(<object>one, other, Py_EQ)
+    return registry.same(<object>one, other)
+
+cdef inline Py_hash_t hash_of(SnapshotRegistry registry, object value) except? -1:
+    if PyUnicode_CheckExact(value) or PyLong_CheckExact(value):
+        return hash(value)
+    return registry.hash_of(value)
+
 cdef inline PyObject* borrowed_entry(
-    PageTable table, Py_ssize_t bucket, unsigned int hash, object key, object namespace
+    SnapshotRegistry registry, PageTable table, Py_ssize_t bucket, unsigned int hash, object key, object namespace
 ) except? NULL:
     cdef PyObject* page = PyList_GET_ITEM(<PyObject*>table.pages, bucket >> PAGE_SHIFT)
     if page == <PyObject*>None:
@@ -29,32 +48,41 @@ cdef inline PyObject* borrowed_entry(
     while entry != <PyObject*>None:
         if (
             (<StateMapEntry>entry).hash == hash
-            and ((<StateMapEntry>entry).key is key or (<StateMapEntry>entry).key == key)
-            and ((<StateMapEntry>entry).namespace is namespace or (<StateMapEntry>entry).namespace == namespace)
+            and same(registry, <PyObject*>(<StateMapEntry>entry).key, key)
+            and same(registry, <PyObject*>(<StateMapEntry>entry).namespace, namespace)
         ):
             return entry
         entry = <PyObject*>(<StateMapEntry>entry).next
     return NULL
 
 cdef inline StateMapEntry entry_in(
-    PageTable table, Py_ssize_t bucket, unsigned int hash, object key, object namespace
+    SnapshotRegistry registry, PageTable table, Py_ssize_t bucket, unsigned int hash, object key, object namespace
 ):
-    cdef PyObject* entry = borrowed_entry(table, bucket, hash, key, namespace)
+    cdef PyObject* entry = borrowed_entry(registry, table, bucket, hash, key, namespace)
     return None if entry == NULL else <StateMapEntry>entry
 
-cdef inline object state_in(PageTable table, Py_ssize_t bucket, unsigned int hash, object key, object namespace):
-    cdef PyObject* entry = borrowed_entry(table, bucket, hash, key, namespace)
+cdef inline object state_in(
+    SnapshotRegistry registry, PageTable table, Py_ssize_t bucket, unsigned int hash, object key, object namespace
+):
+    cdef PyObject* entry = borrowed_entry(registry, table, bucket, hash, key, namespace)
     return None if entry == NULL else (<StateMapEntry>entry).state
 
 cdef inline int overwrite_in(
-    PageTable table, Py_ssize_t bucket, unsigned int hash, object key, object namespace, object state,
-    unsigned int version, unsigned int required
+    SnapshotRegistry registry, PageTable table, Py_ssize_t bucket, unsigned int hash, object key, object namespace,
+    object state
 ) except -1:
-    cdef PyObject* entry = borrowed_entry(table, bucket, hash, key, namespace)
+    cdef PyObject* entry = borrowed_entry(registry, table, bucket, hash, key, namespace)
+    cdef object old
     if entry == NULL:
         return ABSENT_PAIR
-    if (<StateMapEntry>entry).state_version != version or (<StateMapEntry>entry).entry_version < required:
+    if (
+        (<StateMapEntry>entry).state_version != registry.version
+        or (<StateMapEntry>entry).entry_version < registry.required
+    ):
         return SHARED_ENTRY
+    if registry.busy:
+        registry.refuse_change()
+    old = (<StateMapEntry>entry).state  # kept to the end: its `__del__` may use the map
     (<StateMapEntry>entry).state = state
     return OVERWRITTEN
 

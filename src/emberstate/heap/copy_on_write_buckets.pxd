@@ -1,5 +1,5 @@
 from emberstate.heap.before_images cimport BeforeImages, MapImage
-from emberstate.heap.chains cimport entry_in, overwrite_in, prefetch, state_in
+from emberstate.heap.chains cimport entry_in, hash_of, overwrite_in, prefetch, state_in
 from emberstate.heap.geometry cimport (
     LOOKED_AT_PER_STEP, MOVED_PER_STEP, PAGE_MASK, PAGE_SHIFT, PREFETCH_DISTANCE,
 )
@@ -45,8 +45,10 @@ cdef class CopyOnWriteBuckets(StateMap):
     cdef int insert(self, unsigned int hash, object key, object namespace, object state) except -1
     cdef int unlink(self, StateMapEntry target) except -1
     cdef StateMapEntry writable(self, StateMapEntry target)
+    cdef StateMapEntry in_chain(self, StateMapEntry entry)
     cdef int note(self, StateMapEntry entry, object old) except -1
     cdef int drop_dead_loans(self) except -1
+    cdef object _copied(self, object state)
     cdef object _detached(self, StateMapEntry entry)
     cdef int begin_growth(self) except -1
     cdef int do_chores(self) except -1

@@ -40,7 +40,7 @@ from emberstate.heap.value_kind import ValueKind
 from emberstate.state.changes import ABSENT
 
 if not cython.compiled:  # compiled, these are C constants and functions
-    from emberstate.heap.chains import entry_in, overwrite_in, prefetch, state_in
+    from emberstate.heap.chains import entry_in, hash_of, overwrite_in, prefetch, state_in
     from emberstate.heap.geometry import (
         LOOKED_AT_PER_STEP,
         MOVED_PER_STEP,
@@ -189,7 +189,8 @@ class CopyOnWriteBuckets(StateMap):
         for position in range(0, len(loans), 2):
             entry: StateMapEntry = loans[position]
             if entry.state_version != 0:  # else removed since, or sealed before a copy raised
-                entry.state = self.kind.seal(entry.state, loans[position + 1])
+                lent = entry.state  # kept for a while: its `__del__` may use the map
+                entry.state = self.kind.seal(lent, loans[position + 1])
                 entry.state_version = 0
         self.forget_loans()
         if self.image is not None:
@@ -225,12 +226,13 @@ class CopyOnWriteBuckets(StateMap):
         """`pair_hash` for the owner's thread, remembering the namespace, mostly the last one again."""
         if key is None:
             raise StateTypeError(f"a key may not be None (namespace {namespace!r})")
+        hash: cython.Py_hash_t = hash_of(self.registry, key)  # first: it may look something else up in this map
         if namespace is not self.last_namespace:
             if namespace is None:
                 raise StateTypeError(f"a namespace may not be None (key {key!r})")
-            self.last_namespace_hash = hash(namespace)
+            self.last_namespace_hash = hash_of(self.registry, namespace)
             self.last_namespace = namespace
-        return mix(hash(key) ^ self.last_namespace_hash)
+        return mix(hash ^ self.last_namespace_hash)
 
     def find(self, hash: cython.uint, key: Hashable, namespace: Hashable) -> StateMapEntry | None:
         """The live entry of the pair, or None."""
@@ -239,7 +241,7 @@ class CopyOnWriteBuckets(StateMap):
         if bucket < self.rehash_index:
             table = cython.cast(PageTable, self.rehash)
             bucket = hash & (table.capacity - 1)
-        return entry_in(table, bucket, hash, key, namespace)
+        return entry_in(self.registry, table, bucket, hash, key, namespace)
 
     def find_state(self, hash: cython.uint, key: Hashable, namespace: Hashable) -> Any:
         """The live state of the pair, or None; does not touch the entry, as `find` must."""
@@ -248,28 +250,28 @@ class CopyOnWriteBuckets(StateMap):
         if bucket < self.rehash_index:
             table = cython.cast(PageTable, self.rehash)
             bucket = hash & (table.capacity - 1)
-        return state_in(table, bucket, hash, key, namespace)
+        return state_in(self.registry, table, bucket, hash, key, namespace)
 
     def overwrite(self, hash: cython.uint, key: Hashable, namespace: Hashable, state: Any) -> int:
         """The short way to set a state, where there is one: see `chains.overwrite_in`."""
         table: PageTable = self.primary
-        registry: SnapshotRegistry = self.registry
         bucket: cython.Py_ssize_t = hash & (table.capacity - 1)
         if bucket < self.rehash_index:
             table = cython.cast(PageTable, self.rehash)
             bucket = hash & (table.capacity - 1)
-        return overwrite_in(table, bucket, hash, key, namespace, state, registry.version, registry.required)
+        return overwrite_in(self.registry, table, bucket, hash, key, namespace, state)
 
     def lend(self, entry: StateMapEntry) -> Any:
         """Hand out a mutable state: a copy if a snapshot shares it, and noted as changed either way."""
         registry: SnapshotRegistry = self.registry
+        if registry.busy:
+            registry.refuse_change()
         if self.epoch != registry.epoch:
             self.enter_epoch()
         old = entry.state
         new = old
         if entry.state_version < registry.required:
-            new = self.kind.copy(old)  # first: if it raises, nothing has changed
-            self.state_copies += 1
+            new = self._copied(old)  # first: if it raises, nothing has changed
         if entry.entry_version < registry.required:
             entry = self.writable(entry)
         self.note(entry, old)
@@ -280,12 +282,15 @@ class CopyOnWriteBuckets(StateMap):
     def write(self, entry: StateMapEntry, state: Any) -> int:
         """Replace the state of an entry."""
         registry: SnapshotRegistry = self.registry
+        if registry.busy:
+            registry.refuse_change()
         if self.epoch != registry.epoch:
             self.enter_epoch()
         if entry.entry_version < registry.required:
             entry = self.writable(entry)
+        old = entry.state  # kept to the end: its `__del__` may use the map
         if entry.state_version != registry.version:
-            self.note(entry, entry.state)
+            self.note(entry, old)
             entry.state_version = registry.version
         entry.state = state
         return 0
@@ -293,6 +298,8 @@ class CopyOnWriteBuckets(StateMap):
     def insert(self, hash: cython.uint, key: Hashable, namespace: Hashable, state: Any) -> int:
         """Add an entry for a pair that has none, at the head of its bucket."""
         registry: SnapshotRegistry = self.registry
+        if registry.busy:
+            registry.refuse_change()
         if self.epoch != registry.epoch:
             self.enter_epoch()
         if self.size > self.threshold:
@@ -318,6 +325,8 @@ class CopyOnWriteBuckets(StateMap):
     def unlink(self, target: StateMapEntry) -> int:
         """Remove an entry."""
         registry: SnapshotRegistry = self.registry
+        if registry.busy:
+            registry.refuse_change()
         if self.epoch != registry.epoch:
             self.enter_epoch()
         table: PageTable = self.primary
@@ -339,9 +348,9 @@ class CopyOnWriteBuckets(StateMap):
                 side.save(bucket, head)
             set_head(table, bucket, target.next)
         else:
-            predecessor: StateMapEntry = cython.cast(StateMapEntry, head)
+            predecessor: StateMapEntry = self.in_chain(head)
             while predecessor.next is not target:
-                predecessor = cython.cast(StateMapEntry, predecessor.next)
+                predecessor = self.in_chain(predecessor.next)
             if predecessor.entry_version < registry.required:
                 predecessor = self.writable(predecessor)
             predecessor.next = target.next
@@ -366,7 +375,7 @@ class CopyOnWriteBuckets(StateMap):
             table = cython.cast(PageTable, self.rehash)
             side = self.rehash_side
             bucket = target.hash & (table.capacity - 1)
-        entry: StateMapEntry = cython.cast(StateMapEntry, head_of(table, bucket))
+        entry: StateMapEntry = self.in_chain(head_of(table, bucket))
         if side is not None and entry.entry_version < required:
             side.save(bucket, entry)
         previous: StateMapEntry | None = None
@@ -390,7 +399,14 @@ class CopyOnWriteBuckets(StateMap):
             if entry is target:
                 return mine
             previous = mine
-            entry = cython.cast(StateMapEntry, entry.next)
+            entry = self.in_chain(entry.next)
+
+    def in_chain(self, entry: StateMapEntry | None) -> StateMapEntry:
+        """A link on the way to an entry that was found in this chain; there is one, unless a `__del__` removed it."""
+        if entry is None:
+            self.registry.refuse_change()
+        link: StateMapEntry = cython.cast(StateMapEntry, entry)
+        return link
 
     def note(self, entry: StateMapEntry, old: Any) -> int:
         """Record that an entry is changed for the first time in this epoch, and what its state was."""
@@ -410,8 +426,17 @@ class CopyOnWriteBuckets(StateMap):
         """The state of an entry that is about to leave the map, for the caller to have."""
         if self.kind.immutable or entry.state_version >= self.registry.required:
             return entry.state
+        return self._copied(entry.state)
+
+    def _copied(self, state: Any) -> Any:
+        """A copy of a state, in the middle of an operation."""
+        registry: SnapshotRegistry = self.registry
         self.state_copies += 1
-        return self.kind.copy(entry.state)
+        registry.busy += 1
+        try:
+            return self.kind.copy(state)
+        finally:
+            registry.busy -= 1
 
     def begin_growth(self) -> int:
         """Set a table of twice the size beside the primary one."""
@@ -431,6 +456,8 @@ class CopyOnWriteBuckets(StateMap):
 
     def do_chores(self) -> int:
         """Before an operation: move some buckets to the rehash table, and free a page of a table gone by."""
+        if self.registry.busy:
+            return 0
         if self.retired:
             self.retired.pop()
         if self.rehash is None:

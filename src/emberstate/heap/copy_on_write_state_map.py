@@ -83,7 +83,11 @@ class CopyOnWriteStateMap(CopyOnWriteBuckets):
         if outcome == ABSENT_PAIR:
             self.insert(hash, key, namespace, state)
         elif outcome == SHARED_ENTRY:
-            self.write(cython.cast(StateMapEntry, self.find(hash, key, namespace)), state)
+            entry = self.find(hash, key, namespace)
+            if entry is None:  # the key's `==` says another thing than a moment ago
+                self.insert(hash, key, namespace, state)
+            else:
+                self.write(entry, state)
 
     def put_and_get_old(self, key: Hashable, namespace: Hashable, state: Any) -> Any:
         """Set the state and return the one before, or None."""
@@ -152,7 +156,7 @@ class CopyOnWriteStateMap(CopyOnWriteBuckets):
             for position in range(len(entries)):
                 entry: StateMapEntry = entries[position]
                 if position:  # meanwhile a write may have set a copy in its place
-                    entry = cython.cast(StateMapEntry, self.find(entry.hash, entry.key, entry.namespace))
+                    entry = self.find(entry.hash, entry.key, entry.namespace) or entry
                 yield entry.key, entry.namespace, kind.view(entry.state, None)
                 if self.modifications != started:
                     self.refuse_iteration()
@@ -237,6 +241,9 @@ class CopyOnWriteStateMap(CopyOnWriteBuckets):
         point: Snapshot = point_of(snapshot, Snapshot)
         self.registry.check_live(point)
         self.registry.seal()
+        return self.registry.undisturbed(self._changes, point)  # type: ignore[no-any-return]
+
+    def _changes(self, point: Snapshot) -> list[EntryChange]:
         images: list[MapImage] = self.images_since(point.version)
         kind: ValueKind = self.kind
         seen: set[tuple[Any, Any]] | None = set() if len(images) > 1 else None

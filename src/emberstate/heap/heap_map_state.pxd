@@ -1,5 +1,6 @@
 from emberstate.heap.copy_on_write_state_map cimport CopyOnWriteStateMap
 from emberstate.heap.map_value cimport MapKind, position_in, small_put, small_remove
+from emberstate.heap.snapshots cimport SnapshotRegistry
 from emberstate.heap.state_table cimport StateTable
 from emberstate.state.internal_states cimport InternalMapState
 
@@ -7,3 +8,5 @@ cdef class HeapMapState(InternalMapState):
     cdef readonly StateTable table
     cdef readonly object namespace
     cdef readonly MapKind kind
+    cdef Py_ssize_t position_of(self, tuple small, object user_key) except -2
+    cdef CopyOnWriteStateMap large_for_change(self)

@@ -14,8 +14,10 @@ from typing import Any
 
 import cython
 
+from emberstate.errors import KeyContextError
 from emberstate.heap.copy_on_write_state_map import CopyOnWriteStateMap
 from emberstate.heap.map_value import PLAIN, MapKind
+from emberstate.heap.snapshots import SnapshotRegistry
 from emberstate.heap.state_table import StateTable
 from emberstate.state.internal_states import InternalMapState
 
@@ -48,12 +50,12 @@ class HeapMapState(InternalMapState):
             return None
         if isinstance(state, tuple):
             small: tuple[Any, ...] = state
-            position: cython.Py_ssize_t = position_in(small, user_key)
+            position: cython.Py_ssize_t = self.position_of(small, user_key)
             return None if position < 0 else small[position + 1]
         large: CopyOnWriteStateMap = state
         if self.kind.value_kind.immutable:
             return large.peek(user_key, PLAIN)
-        large = self.table.get(self.namespace)
+        large = self.large_for_change()
         return large.get(user_key, PLAIN)
 
     def put(self, user_key: Any, user_value: Any) -> None:
@@ -63,14 +65,15 @@ class HeapMapState(InternalMapState):
         large: CopyOnWriteStateMap
         if state is None or isinstance(state, tuple):
             small: tuple[Any, ...] = () if state is None else state
-            if len(small) < 2 * self.kind.small_limit or position_in(small, user_key) >= 0:
-                table.put(self.namespace, small_put(small, user_key, user_value))
+            position: cython.Py_ssize_t = self.position_of(small, user_key)
+            if position >= 0 or len(small) < 2 * self.kind.small_limit:
+                table.put(self.namespace, small_put(small, position, user_key, user_value))
                 return
             large = self.kind.large_from(small, table.registry)
             large.put(user_key, PLAIN, user_value)
             table.put(self.namespace, large)
         else:
-            large = table.get(self.namespace)
+            large = self.large_for_change()
             large.put(user_key, PLAIN, user_value)
 
     def remove(self, user_key: Any) -> bool:
@@ -81,7 +84,7 @@ class HeapMapState(InternalMapState):
             return False
         if isinstance(state, tuple):
             small: tuple[Any, ...] = state
-            position: cython.Py_ssize_t = position_in(small, user_key)
+            position: cython.Py_ssize_t = self.position_of(small, user_key)
             if position < 0:
                 return False
             if len(small) == 2:
@@ -92,7 +95,7 @@ class HeapMapState(InternalMapState):
         large: CopyOnWriteStateMap = state
         if not large.contains_key(user_key, PLAIN):
             return False
-        large = table.get(self.namespace)
+        large = self.large_for_change()
         large.remove(user_key, PLAIN)
         if large.size == 0:
             table.remove(self.namespace)
@@ -104,7 +107,7 @@ class HeapMapState(InternalMapState):
         if state is None:
             return False
         if isinstance(state, tuple):
-            return position_in(state, user_key) >= 0
+            return self.position_of(state, user_key) >= 0
         large: CopyOnWriteStateMap = state
         return large.contains_key(user_key, PLAIN)
 
@@ -164,6 +167,25 @@ class HeapMapState(InternalMapState):
             if item is exhausted:
                 return
             yield item
+
+    def position_of(self, small: tuple[Any, ...], user_key: Any) -> int:
+        """Where in a small map a user key stands, or -1; its `==` may change no state meanwhile."""
+        registry: SnapshotRegistry = self.table.registry
+        registry.busy += 1
+        try:
+            return position_in(small, user_key)
+        finally:
+            registry.busy -= 1
+
+    def large_for_change(self) -> CopyOnWriteStateMap:
+        """The large map that was found a moment ago, noted as changed."""
+        large: CopyOnWriteStateMap | None = self.table.get(self.namespace)
+        if large is None:
+            raise KeyContextError(
+                f"map state {self.table.name!r} of key {self.table.context.key!r} was there and is not found again: "
+                f"`==` of its key or namespace says one thing now and another then"
+            )
+        return large
 
     def refuse_iteration(self) -> None:
         """Raise what an iteration raises when it finds that the map has gained or lost a user key."""

@@ -3,7 +3,7 @@ from emberstate.heap.snapshots cimport Snapshot, SnapshotRegistry
 from emberstate.heap.value_kind cimport ValueKind
 
 cdef Py_ssize_t position_in(tuple small, object user_key) except -2
-cpdef tuple small_put(tuple small, object user_key, object user_value)
+cpdef tuple small_put(tuple small, Py_ssize_t position, object user_key, object user_value)
 cpdef tuple small_remove(tuple small, Py_ssize_t position)
 
 cdef class MapKind(ValueKind):

@@ -49,9 +49,10 @@ def position_in(small: tuple[Any, ...], user_key: Any) -> int:
     return -1
 
 
-def small_put(small: tuple[Any, ...], user_key: Any, user_value: Any) -> tuple[Any, ...]:
-    """The small map with one more pair, or another value for one."""
-    position: cython.Py_ssize_t = position_in(small, user_key)
+def small_put(
+    small: tuple[Any, ...], position: cython.Py_ssize_t, user_key: Any, user_value: Any
+) -> tuple[Any, ...]:
+    """The small map with one more pair, or another value for the one at `position`."""
     if position < 0:
         return (*small, user_key, user_value)
     return (*small[: position + 1], user_value, *small[position + 2 :])

@@ -67,6 +67,7 @@ class NestedStateMap(StateMap):
         if state is ABSENT:
             return None
         if self.kind.lends and (key, namespace) not in self.loans:
+            self.check_changeable()
             lent = self._copy(state)
             self._note(key, namespace, state)
             self.namespaces[namespace][key] = lent
@@ -97,6 +98,7 @@ class NestedStateMap(StateMap):
 
     def remove(self, key: Hashable, namespace: Hashable) -> bool:
         """Remove the entry; whether there was one."""
+        self.check_changeable()
         if self._find(key, namespace) is ABSENT:
             return False
         keys = self.namespaces[namespace]
@@ -264,11 +266,20 @@ class NestedStateMap(StateMap):
     def _find(self, key: Hashable, namespace: Hashable) -> Any:
         if key is None or namespace is None:
             raise StateTypeError(f"key {key!r}, namespace {namespace!r}: neither may be None")
+        return self.registry.undisturbed(self._look_up, key, namespace)
+
+    def _look_up(self, key: Hashable, namespace: Hashable) -> Any:
         hash(key)  # an unhashable key is refused even where there is no namespace to look it up in
         keys = self.namespaces.get(namespace)
         return ABSENT if keys is None else keys.get(key, ABSENT)
 
+    def check_changeable(self) -> None:
+        """Refuse a change that a key's own code makes in the middle of a look-up."""
+        if self.registry.busy:
+            self.registry.refuse_change()
+
     def _put(self, key: Hashable, namespace: Hashable, state: Any, old: Any) -> None:
+        self.check_changeable()
         if self.kind.lends and (key, namespace) not in self.loans:
             self._note(key, namespace, old)
         self.namespaces.setdefault(namespace, {})[key] = state

@@ -17,6 +17,10 @@ cdef class SnapshotRegistry:
     cdef readonly list listeners
     cdef readonly set orphans
     cdef readonly object owner
+    cdef readonly Py_ssize_t busy
+    cpdef bint same(self, object one, object other) except -1
+    cpdef Py_hash_t hash_of(self, object value) except? -1
+    cpdef refuse_change(self)
     cpdef Snapshot snapshot(self)
     cpdef release(self, Snapshot snapshot)
     cpdef seal(self)

@@ -10,6 +10,10 @@ every snapshot, release and roll-back; a map that sees a new epoch looks up wher
 is taken, and before changes are listed, every lent value is sealed: put back if it is unchanged, else
 replaced by a copy, so that a reference kept beyond that point reaches nothing.
 
+*Code of users.* Keys and states may be of a user's class, whose `==`, hash, copying or pickling may do anything.
+Wherever the engine runs it in the middle of its own work `busy` is not 0, and every change to a map of the registry is
+refused: what the engine was looking at stays where it is.
+
 *Release* may come from any thread. The oldest snapshot is dropped at once, by the caller. Any other one is
 needed by the older ones behind it: the owner's thread merges it (now, or when it next takes a snapshot, lists
 or rolls back).
@@ -24,12 +28,13 @@ read and release a snapshot. `lock` guards `live`, the chains of images, and a r
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
 import cython
 
-from emberstate.errors import InvariantError, SnapshotReleasedError
+from emberstate.errors import InvariantError, KeyContextError, SnapshotReleasedError
 
 FIRST_VERSION = 1  # 0 is older than every snapshot: the version of a state that is lent to nobody
 MAX_VERSION = 2**32 - 2
@@ -93,7 +98,7 @@ class SnapshotRegistry:
     """
 
     __slots__ = (
-        "epoch", "lenders", "listeners", "live", "lock", "orphans", "owner", "required", "synchronous",
+        "busy", "epoch", "lenders", "listeners", "live", "lock", "orphans", "owner", "required", "synchronous",
         "version",
     )
 
@@ -107,6 +112,7 @@ class SnapshotRegistry:
     listeners: list[Any]  # told after a roll-back: `after_roll_back(snapshot)`
     orphans: set[int]  # versions of live snapshots that a roll-back left on a side branch
     owner: int
+    busy: int  # how deep the owner's thread is in users' code that the engine has called
 
     def __init__(self) -> None:
         self.version = FIRST_VERSION
@@ -119,11 +125,14 @@ class SnapshotRegistry:
         self.listeners = []
         self.orphans = set()
         self.owner = threading.get_ident()
+        self.busy = 0
 
     # -- the owner's thread ----------------------------------------------------------------------------------
 
     def snapshot(self) -> Snapshot:
         """Take a snapshot of every map: O(1), plus what was lent and not sealed yet."""
+        if self.busy:
+            self.refuse_change()
         self.seal()
         with self.lock:
             self.owner = threading.get_ident()
@@ -150,6 +159,8 @@ class SnapshotRegistry:
         The snapshot stays live and can be rolled back to again. Newer live snapshots stay readable, on a side
         branch. The version counter does not go back.
         """
+        if self.busy:
+            self.refuse_change()
         with self.lock:
             self.check_live(snapshot)
             self.owner = threading.get_ident()
@@ -163,10 +174,8 @@ class SnapshotRegistry:
             for lender in self.lenders:
                 lender.forget_loans()
             self.lenders.clear()
-            for map in affected.values():
-                map.put_back(snapshot)
-            for map in self.synchronous:
-                map.put_back(snapshot)
+            for map in [*affected.values(), *self.synchronous]:
+                self.undisturbed(map.put_back, snapshot)
             if snapshot.version in self.orphans:  # from one branch to another: any other may be on a side branch now
                 newer = self.live
             self.orphans.update(other.version for other in newer)
@@ -178,13 +187,49 @@ class SnapshotRegistry:
     def seal(self) -> None:
         """Take back every value lent since the last call: what a caller does to it later reaches nothing."""
         if self.lenders:
+            if self.busy:
+                self.refuse_change()
             for lender in self.lenders:
-                lender.seal_loans()
+                self.undisturbed(lender.seal_loans)
             self.lenders.clear()
 
     def touch(self) -> None:
         """Note that the calling thread changes maps: merging of released snapshots is left to it."""
         self.owner = threading.get_ident()
+
+    # -- users' code, on the owner's thread ------------------------------------------------------------------
+
+    def same(self, one: Any, other: Any) -> bool:
+        """Whether two keys, or namespaces, are equal; meanwhile nothing may change."""
+        self.busy += 1
+        try:
+            return bool(one == other)
+        finally:
+            self.busy -= 1
+
+    def hash_of(self, value: Any) -> int:
+        """The hash of a key or a namespace; meanwhile nothing may change."""
+        self.busy += 1
+        try:
+            return hash(value)
+        finally:
+            self.busy -= 1
+
+    def undisturbed(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call something of the engine that runs users' code on its way; meanwhile nothing else may change."""
+        self.busy += 1
+        try:
+            return function(*arguments)
+        finally:
+            self.busy -= 1
+
+    def refuse_change(self) -> None:
+        """Raise what a change raises that comes from users' code in the middle of another operation."""
+        raise KeyContextError(
+            "state was changed, read for change, or a snapshot taken, by the code of a key or of a value while the "
+            "engine compared, hashed, copied or dropped it. Take that out of the class's `__eq__`, `__hash__`, "
+            "`__reduce__` or `__del__`: state is changed by functions."
+        )
 
     # -- any thread ------------------------------------------------------------------------------------------
 
@@ -196,7 +241,7 @@ class SnapshotRegistry:
                 return
             snapshot.released = True
             snapshot.frozen.clear()  # complete by itself: no other snapshot looks through it
-            if threading.get_ident() == self.owner:
+            if threading.get_ident() == self.owner and not self.busy:
                 self._merge_released()
             else:
                 self._drop_oldest()
