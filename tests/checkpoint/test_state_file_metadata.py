@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from typing import Any
 
 import pytest
 
 from emberstate.checkpoint.restore_rows import restore
-from emberstate.errors import CorruptionError, RestoreRefusedError
+from emberstate.checkpoint.state_file import write_delta
+from emberstate.checkpoint.state_file_reader import StateFileReader
+from emberstate.codec import codec_for
+from emberstate.errors import CorruptionError, RestoreRefusedError, StateDeclarationError
+from emberstate.heap.heap_keyed_state_backend import HeapKeyedStateBackend
+from emberstate.keygroups import KeySchema
+from emberstate.state.declarations import MAX_STATES
+from emberstate.state.descriptors import ValueStateDescriptor
 
 from .state_file_forgery import STR, declared, file_of, metadata, opened, state
 
@@ -116,6 +124,25 @@ def test_a_type_nested_deeply() -> None:
         nested = {"kind": "list", "items": [nested]}
     with pytest.raises(CorruptionError, match="malformed"):
         opened(file_of(metadata(states=[state(type=nested)])))
+
+
+def test_what_is_written_is_read_up_to_the_last_state() -> None:
+    """Catches: a writer that goes on beyond what its reader takes."""
+    backend = HeapKeyedStateBackend(KeySchema.from_python(str), max_parallelism=1)
+    codec = codec_for(int)
+    handles = [
+        backend.get_partitioned_state(ValueStateDescriptor(f"s{number:05d}", codec)) for number in range(MAX_STATES)
+    ]
+    with backend.snapshot() as before:
+        backend.set_current_key("ann")
+        handles[-1].update(7)
+        data = write_delta(backend, before).data
+    read = StateFileReader.of_bytes(data)
+    assert (len(read.meta.states), read.rows) == (MAX_STATES, 1)
+
+    one_more = dataclasses.replace(read.meta.states[0], name="t")
+    with pytest.raises(StateDeclarationError, match="10,001 states and timer queues for one state file"):
+        dataclasses.replace(read.meta, states=(*read.meta.states, one_more)).to_json()
 
 
 @pytest.mark.reliability(27)

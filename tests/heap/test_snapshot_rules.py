@@ -180,6 +180,20 @@ def test_what_snapshot_gives_is_what_changes_and_roll_back_take(states: Any) -> 
         assert content(states) == {}
 
 
+def test_a_pair_is_in_a_map_as_it_is_in_a_snapshot(states: Any) -> None:
+    """Catches: `in` that falls back on iteration, where no entry is a pair, and says False."""
+    states.put("k", NS, None)
+    with states.snapshot() as before:
+        states.remove("k", NS)
+        states.put("l", NS, 1)
+        for where, there in ((states, ("l", NS)), (before, ("k", NS))):
+            assert there in where
+            assert ("m", NS) not in where
+            for wrong in ("k", ("k",), ("k", NS, 1), None):
+                with pytest.raises(TypeError, match=r"asks for a pair \(key, namespace\), found "):
+                    wrong in where  # noqa: B015
+
+
 def test_a_map_made_later_was_empty_then(states: Any) -> None:
     """Catches: a roll-back, a read or a list of changes that takes a new map's first content for old."""
     registry = states.registry

@@ -6,12 +6,14 @@ A backend's tests subclass these classes and give a fixture `make_backend` (`sup
 from __future__ import annotations
 
 import pickle
+import threading
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, NamedTuple
 
 import pytest
 
+from emberstate.codec import TypeSchema, codec_for, opaque_codec
 from emberstate.errors import (
     KeyContextError,
     KeyGroupError,
@@ -21,6 +23,7 @@ from emberstate.errors import (
 )
 from emberstate.keygroups import KeyGroupRange, KeySchema
 from emberstate.state.changes import ABSENT, apply_ops
+from emberstate.state.declarations import MAX_STATES
 from emberstate.state.descriptors import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
@@ -123,6 +126,51 @@ class KeyConformance:
             with pytest.raises(KeyContextError, match="closed"):
                 use()
         snapshot.release()
+
+    def test_the_keys_of_a_state_that_nobody_declares(self, make_backend: BackendFactory) -> None:
+        """Catches a kept state that seems to have no keys, since its namespaces are bytes."""
+        backend = make_backend()
+        content, namespaces = opaque_codec(TypeSchema("int")), opaque_codec(TypeSchema("str"))
+        backend.keep_state(ValueStateDescriptor("kept", content), namespaces)
+        for use in (backend.get_keys, backend.get_keys_and_namespaces):
+            with pytest.raises(StateDeclarationError, match="'kept' was not declared when state was restored"):
+                use("kept")
+            assert list(use("of no such state")) == []
+
+    def test_a_snapshot_released_elsewhere_is_not_live(self, make_backend: BackendFactory) -> None:
+        """Catches a count of live snapshots with one that another thread has released."""
+        backend = make_backend()
+        with backend.snapshot():
+            thread = threading.Thread(target=backend.snapshot().release)
+            thread.start()
+            thread.join()
+            assert backend.statistics().live_snapshots == 1
+
+    def test_as_many_states_as_a_file_may_have(self, make_backend: BackendFactory) -> None:
+        """Catches a state too many that is found out when nobody can read the file any more."""
+        backend = make_backend()
+        backend.get_timer_queue("timers")
+        codec = codec_for(int)
+        for number in range(MAX_STATES - 1):
+            backend.get_partitioned_state(ValueStateDescriptor(f"state {number}", codec))
+        with pytest.raises(StateDeclarationError, match="'state too many' would be one more than the 10,000 states"):
+            backend.get_partitioned_state(ValueStateDescriptor("state too many", codec))
+        with pytest.raises(StateDeclarationError, match="'queue' would be one more"):
+            backend.get_timer_queue("queue")
+
+    def test_what_was_given_out_stays_when_states_are_registered(self, make_backend: BackendFactory) -> None:
+        """Catches states that come into a snapshot, or into a mapping that is being walked, later on."""
+        backend = make_backend()
+        backend.get_partitioned_state(ValueStateDescriptor("first", int))
+        with backend.snapshot() as snapshot:
+            for name in ("second", "third"):
+                given = backend.registered_states, backend.timer_queues
+                backend.get_partitioned_state(ValueStateDescriptor(name, int))
+                backend.get_timer_queue(f"{name} queue")
+                assert name not in given[0] and f"{name} queue" not in given[1]
+            assert set(snapshot.states) == {"first"}
+            assert not snapshot.timer_queues
+        assert set(backend.registered_states) == {"first", "second", "third"}
 
     def test_what_is_no_snapshot_is_refused_by_name(self, make_backend: BackendFactory) -> None:
         """Catches an AttributeError or bare TypeError that says nothing about what is wanted."""
@@ -312,6 +360,7 @@ class MergeConformance:
             ({"t": [0]}, "t", ["nothing"], {"t": [0]}),
             ({}, "t", ["nothing", "nowhere"], {}),
             ({"a": [1], "t": [0]}, "t", [], {"a": [1], "t": [0]}),
+            ({"a": [1], "t": [0]}, "t", None, {"a": [1], "t": [0]}),
         ],
     )
     def test_merging(
@@ -319,7 +368,7 @@ class MergeConformance:
         merging: Any,
         content: dict[str, list[int]],
         target: str,
-        sources: list[str],
+        sources: list[str] | None,
         expected: dict[str, list[int]],
     ) -> None:
         """Catches sources kept, folded twice or created, a lost target, and merging into oneself."""

@@ -69,12 +69,41 @@ def test_functions_and_times_to_live_are_checked() -> None:
         ReducingStateDescriptor("r", 5, int)  # type: ignore[arg-type]
     with pytest.raises(StateDeclarationError, match="AggregateFunction"):
         AggregatingStateDescriptor("a", Collect, list[int])  # type: ignore[arg-type]
-    for ttl in (5, timedelta(1), "1 hour"):
-        with pytest.raises(StateDeclarationError, match="TtlConfig"):
+    for ttl in (5, "an hour", timedelta(0)):
+        with pytest.raises(StateDeclarationError, match=r"TtlConfig|must be positive"):
             ListStateDescriptor("l", int, ttl=ttl)  # type: ignore[arg-type]
     for duration in (timedelta(0), timedelta(-1), 5, None):
         with pytest.raises(StateDeclarationError, match="a time to live must be"):
             TtlConfig(duration)  # type: ignore[arg-type]
+
+
+def test_a_time_to_live_may_be_a_duration() -> None:
+    """Catches a descriptor that refuses what the declarations of functions, and the reference, take."""
+    for ttl in ("1 hour", timedelta(hours=1), TtlConfig("60 minutes")):
+        assert ValueStateDescriptor("v", int, ttl=ttl).ttl == TtlConfig(timedelta(hours=1))
+
+
+def test_what_is_declared_alike_is_equal() -> None:
+    """Catches descriptors that are told apart by which object they are, and a default that has no hash."""
+    collect = Collect()
+    alike = [
+        [ValueStateDescriptor("s", list[int], default=[1], ttl="1 hour") for _ in range(2)],
+        [ValueStateDescriptor("s", list[int], default=[2]) for _ in range(2)],
+        [ValueStateDescriptor("s", int) for _ in range(2)],
+        [ValueStateDescriptor("other", int) for _ in range(2)],
+        [ListStateDescriptor("s", int) for _ in range(2)],
+        [MapStateDescriptor("s", str, int) for _ in range(2)],
+        [MapStateDescriptor("s", int, int) for _ in range(2)],
+        [ReducingStateDescriptor("s", max, int) for _ in range(2)],
+        [ReducingStateDescriptor("s", min, int) for _ in range(2)],
+        [AggregatingStateDescriptor("s", collect, list[int]) for _ in range(2)],
+        [AggregatingStateDescriptor("s", Collect(), list[int])],
+    ]
+    for group in alike:
+        assert group[0] == group[-1]
+        assert hash(group[0]) == hash(group[-1])
+        assert group[0] != "s"
+    assert len({descriptor for group in alike for descriptor in group}) == len(alike)
 
 
 def test_descriptors_cannot_change() -> None:

@@ -12,6 +12,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Final
 
+from emberstate.state.declarations import MAX_STATES
+
 #: Rows after which a base begins another record batch: bounds what writing and reading hold at once.
 BASE_BATCH_ROWS: Final = 64 * 1024
 
@@ -36,7 +38,7 @@ class FileLimits:
     #: Rows of one record batch.
     batch_rows: int = 16 * 1024 * 1024
     #: States and timer queues.
-    states: int = 10_000
+    states: int = MAX_STATES
 
 
 DEFAULT_LIMITS: Final = FileLimits()

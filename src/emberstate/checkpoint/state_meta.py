@@ -24,8 +24,15 @@ from typing import Any, Final
 from emberstate.checkpoint.file_limits import FileLimits
 from emberstate.checkpoint.stored_fields import has_field
 from emberstate.codec import TypeSchema
-from emberstate.errors import CodecError, CorruptionError, EmberstateError, RestoreRefusedError
+from emberstate.errors import (
+    CodecError,
+    CorruptionError,
+    EmberstateError,
+    RestoreRefusedError,
+    StateDeclarationError,
+)
 from emberstate.keygroups import KeyGroupRange, KeySchema, check_max_parallelism
+from emberstate.state.declarations import MAX_STATES
 from emberstate.state.descriptors import check_state_name
 from emberstate.state.ttl import TtlTime
 
@@ -101,7 +108,11 @@ class FileMeta:
     library: str = dataclasses.field(default_factory=library_version)
 
     def to_json(self) -> bytes:
-        """Canonical JSON."""
+        """Canonical JSON; refuses more states than a reader takes."""
+        if len(self.states) > MAX_STATES:
+            raise StateDeclarationError(
+                f"{len(self.states):,} states and timer queues for one state file: a reader takes {MAX_STATES:,}"
+            )
         return _dump(
             {
                 "format": FORMAT,

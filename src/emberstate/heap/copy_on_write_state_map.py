@@ -286,7 +286,7 @@ class CopyOnWriteStateMap(CopyOnWriteBuckets):
             is_rehashing=self.rehash is not None,
             rehash_index=self.rehash_index,
             version=self.registry.version,
-            live_snapshots=len(self.registry.live),
+            live_snapshots=self.registry.live_snapshots(),
             before_images=sum(image.image_count() for image in self.images_since(0)),
             entry_copies=self.entry_copies,
             state_copies=self.state_copies,

@@ -21,6 +21,7 @@ from emberstate.heap.copy_on_write_state_map import CopyOnWriteStateMap
 from emberstate.heap.geometry import PAGE_MASK, PAGE_SHIFT, SHARD_SHIFT
 from emberstate.heap.page_table import PageTable
 from emberstate.heap.snapshots import Snapshot
+from emberstate.heap.state_map import as_pair
 from emberstate.heap.state_map_entry import StateMapEntry
 
 
@@ -49,8 +50,8 @@ class CopyOnWriteStateMapSnapshot:
         entry = self._find(key, namespace)
         return None if entry is None else self._map.kind.view(entry.state, self.point)
 
-    def __contains__(self, pair: tuple[Hashable, Hashable]) -> bool:
-        return self._find(*pair) is not None
+    def __contains__(self, pair: object) -> bool:
+        return self._find(*as_pair(pair)) is not None
 
     def __len__(self) -> int:
         return self._tables()[3]

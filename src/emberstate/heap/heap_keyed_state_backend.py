@@ -37,7 +37,7 @@ from emberstate.heap.ttl_sweep import HeapTtlSweep
 from emberstate.heap.value_kind import IMMUTABLE
 from emberstate.keygroups import DEFAULT_MAX_PARALLELISM, KeyGroupRange, KeySchema
 from emberstate.state.changes import EntryChange
-from emberstate.state.declarations import StateHandles, check_declared, check_same_declaration, user_facing
+from emberstate.state.declarations import StateHandles, check_declared, check_room, check_same_declaration, user_facing
 from emberstate.state.descriptors import StateDescriptor, check_state_name
 from emberstate.state.key_context import KeyContext
 from emberstate.state.points import point_of
@@ -104,6 +104,7 @@ class HeapKeyedStateBackend:
         self._table_type = table_type
         self._states: dict[str, RegisteredState] = {}
         self._timer_queues: dict[str, HeapTimerQueue] = {}
+        self._given = False  # whether somebody may hold these two dicts, so that they must not change
 
     # -- the current key ------------------------------------------------------------------------------------
 
@@ -129,11 +130,13 @@ class HeapKeyedStateBackend:
     @property
     def registered_states(self) -> Mapping[str, RegisteredState]:
         """The states by name, as they are now."""
+        self._given = True
         return MappingProxyType(self._states)
 
     @property
     def timer_queues(self) -> Mapping[str, HeapTimerQueue]:
         """The timer queues by name, as they are now."""
+        self._given = True
         return MappingProxyType(self._timer_queues)
 
     def get_partitioned_state(
@@ -194,19 +197,21 @@ class HeapKeyedStateBackend:
         return queue
 
     def get_keys(self, name: str, namespace: Hashable = VOID_NAMESPACE) -> Iterator[Any]:
-        """Iterate over the keys that have state `name` in `namespace`.
-
-        None for a state that is not registered.
-        """
-        self.context.check_open()
-        registered = self._states.get(name)
+        """Iterate over the keys that have state `name` in `namespace`; nothing if no such state is registered."""
+        registered = self._readable(name)
         return iter(()) if registered is None else registered.table.keys(namespace)
 
     def get_keys_and_namespaces(self, name: str) -> Iterator[tuple[Any, Any]]:
-        """Iterate over all (key, namespace) pairs of state `name`."""
+        """Iterate over all (key, namespace) pairs of state `name`; nothing if no such state is registered."""
+        registered = self._readable(name)
+        return iter(()) if registered is None else registered.table.keys_and_namespaces()
+
+    def _readable(self, name: str) -> RegisteredState | None:
         self.context.check_open()
         registered = self._states.get(name)
-        return iter(()) if registered is None else registered.table.keys_and_namespaces()
+        if registered is not None:
+            check_declared(f"state {name!r}", registered.namespace_codec)
+        return registered
 
     def apply_to_all_keys(
         self,
@@ -281,6 +286,7 @@ class HeapKeyedStateBackend:
         It may be read by another thread while this backend goes on.
         """
         self.context.check_open()
+        self._given = True
         return HeapSnapshot(self.registry.snapshot(), self._states, self._timer_queues, self.ttl_clock.stopped())
 
     def changes(self, snapshot: HeapSnapshot) -> list[tuple[str, int, EntryChange]]:
@@ -321,7 +327,7 @@ class HeapKeyedStateBackend:
         return self._clean_up.run(budget)
 
     def _sweeps(self) -> Iterator[Sweep]:
-        for registered in self._states.values():
+        for registered in [*self._states.values()]:  # a sweep goes on while states are registered
             if registered.descriptor.ttl is not None:
                 yield self._ttl_sweep.sweep(registered.table, registered.descriptor.ttl)
 
@@ -330,7 +336,7 @@ class HeapKeyedStateBackend:
         return HeapBackendStatistics(
             entries=self.number_of_entries(),
             version=self.registry.version,
-            live_snapshots=len(self.registry.live),
+            live_snapshots=self.registry.live_snapshots(),
             states=tuple(registered.table.statistics() for registered in self._states.values()),
             timers=tuple(queue.statistics() for queue in self._timer_queues.values()),
             clean_up=self._clean_up.statistics(),
@@ -387,14 +393,21 @@ class HeapKeyedStateBackend:
         return registered
 
     def _make_state(self, descriptor: StateDescriptor, namespace_codec: Codec[Any]) -> RegisteredState:
+        self._make_room(descriptor.name)
         table = self._table_type(descriptor.name, kind_for(descriptor), self.context, self.registry)
         registered = RegisteredState(descriptor, namespace_codec, table)
-        # A new dict rather than a change: a snapshot keeps the one it was taken with.
-        self._states = {**self._states, descriptor.name: registered}
+        self._states[descriptor.name] = registered
         return registered
 
     def _make_queue(self, name: str, namespace_codec: Codec[Any]) -> HeapTimerQueue:
-        table = self._table_type(check_state_name(name), MapKind(IMMUTABLE), self.context, self.registry)
+        self._make_room(check_state_name(name))
+        table = self._table_type(name, MapKind(IMMUTABLE), self.context, self.registry)
         queue = HeapTimerQueue(table, namespace_codec)
-        self._timer_queues = {**self._timer_queues, name: queue}
+        self._timer_queues[name] = queue
         return queue
+
+    def _make_room(self, name: str) -> None:
+        """Before one more state or timer queue: what a snapshot or a caller was given stays as it is."""
+        check_room(len(self._states), len(self._timer_queues), name)
+        if self._given:
+            self._states, self._timer_queues, self._given = {**self._states}, {**self._timer_queues}, False

@@ -123,8 +123,10 @@ class HeapListState(InternalListState):
         """Remove the entry of the current key."""
         self.table.remove(self.namespace)
 
-    def merge_namespaces(self, target: Hashable, sources: Sequence[Hashable]) -> None:
+    def merge_namespaces(self, target: Hashable, sources: Sequence[Hashable] | None) -> None:
         """Move what the current key has in `sources` behind what it has in `target`, in order."""
+        if not sources:
+            return
         merged: list[Any] = []
         for _, state in states_in(self.table, sources):
             merged.extend(self.table.kind.view(state, None))
@@ -178,7 +180,7 @@ class HeapReducingState(InternalReducingState):
         """Remove the entry of the current key."""
         self.table.remove(self.namespace)
 
-    def merge_namespaces(self, target: Hashable, sources: Sequence[Hashable]) -> None:
+    def merge_namespaces(self, target: Hashable, sources: Sequence[Hashable] | None) -> None:
         """Fold what the current key has in `sources` into what it has in `target`, in order."""
         merge_entries(self.table, target, sources, self.function)
 
@@ -232,7 +234,7 @@ class HeapAggregatingState(InternalAggregatingState):
         """Remove the entry of the current key."""
         self.table.remove(self.namespace)
 
-    def merge_namespaces(self, target: Hashable, sources: Sequence[Hashable]) -> None:
+    def merge_namespaces(self, target: Hashable, sources: Sequence[Hashable] | None) -> None:
         """Merge what the current key has in `sources` into what it has in `target`, in order."""
         merge_entries(self.table, target, sources, self.function.merge)
 
@@ -244,13 +246,15 @@ def states_in(table: StateTable, namespaces: Sequence[Hashable]) -> list[tuple[H
 
 
 def merge_entries(
-    table: StateTable, target: Hashable, sources: Sequence[Hashable], merge: Callable[[Any, Any], Any]
+    table: StateTable, target: Hashable, sources: Sequence[Hashable] | None, merge: Callable[[Any, Any], Any]
 ) -> None:
     """Remove the current key's states in `sources`, fold them left to right, fold the result into `target`'s.
 
     What is absent is skipped; if nothing is there nothing is made. A source that is the target works.
     Everything is computed, on copies, before anything is changed.
     """
+    if not sources:
+        return
     found = states_in(table, sources)
     if not found:
         return

@@ -24,7 +24,7 @@ from typing import Any
 from emberstate.errors import InvariantError, StateTypeError
 from emberstate.heap.incremental_visitor import DEFAULT_MAX_BUCKETS, IncrementalVisitor, check_max_buckets
 from emberstate.heap.snapshots import Snapshot, SnapshotRegistry
-from emberstate.heap.state_map import StateMap, StateMapStatistics
+from emberstate.heap.state_map import StateMap, StateMapStatistics, as_pair
 from emberstate.heap.value_kind import ValueKind
 from emberstate.state.changes import ABSENT, EntryChange
 from emberstate.state.points import point_of
@@ -240,7 +240,7 @@ class NestedStateMap(StateMap):
             is_rehashing=False,
             rehash_index=0,
             version=self.registry.version,
-            live_snapshots=len(self.registry.live),
+            live_snapshots=self.registry.live_snapshots(),
             before_images=0,
             entry_copies=0,
             state_copies=self.state_copies,
@@ -338,8 +338,8 @@ class NestedStateMapSnapshot:
         state = self._content().get(namespace, {}).get(key, ABSENT)
         return None if state is ABSENT else self._map.kind.view(state, self.point)
 
-    def __contains__(self, pair: tuple[Hashable, Hashable]) -> bool:
-        key, namespace = pair
+    def __contains__(self, pair: object) -> bool:
+        key, namespace = as_pair(pair)
         return key in self._content().get(namespace, {})
 
     def __len__(self) -> int:

@@ -252,6 +252,11 @@ class SnapshotRegistry:
         self._check_mine(snapshot)
         snapshot.check_live()
 
+    def live_snapshots(self) -> int:
+        """How many snapshots were not released; `live` has the others too, until the owner's thread merges them."""
+        with self.lock:
+            return sum([not snapshot.released for snapshot in self.live])
+
     def branched(self) -> bool:
         """Whether a live snapshot sees a future that a roll-back took away."""
         return len(self.orphans) > 0

@@ -39,11 +39,18 @@ class StateMapStatistics:
     growths: int
 
 
+def as_pair(pair: Any) -> tuple[Any, Any]:
+    """What `in` is asked about: a key and a namespace."""
+    if not isinstance(pair, tuple) or len(pair) != 2:
+        raise TypeError(f"`in` a state map asks for a pair (key, namespace), found {pair!r:.100}")
+    return pair
+
+
 class StateMap:
     """(key, namespace) → state, with snapshots, roll-back and a list of what changed.
 
     Reading and writing: `get`, `peek`, `contains_key`, `put`, `put_and_get_old`, `remove`,
-    `remove_and_get_old`, `transform`, `len`, iteration, `keys`, `visitor`. Points in time: `snapshot`,
+    `remove_and_get_old`, `transform`, `in`, `len`, iteration, `keys`, `visitor`. Points in time: `snapshot`,
     `open`, `changes`, `roll_back`, `is_rehashing`. Looking after it: `statistics`, `check_invariants`.
     """
 
@@ -135,6 +142,9 @@ class StateMap:
     def check_invariants(self) -> None:
         """Raise `InvariantError` if the structure is broken. O(all entries)."""
         raise NotImplementedError
+
+    def __contains__(self, pair: object) -> bool:
+        return self.contains_key(*as_pair(pair))
 
     def __len__(self) -> int:
         raise NotImplementedError

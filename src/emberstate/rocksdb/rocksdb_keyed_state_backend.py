@@ -44,7 +44,7 @@ from emberstate.rocksdb.rocksdb_store import Point, RocksDBStore, StoreStatistic
 from emberstate.rocksdb.rocksdb_timer_queue import RocksDBTimerQueue
 from emberstate.rocksdb.rocksdb_ttl_sweep import RocksDBTtlSweep
 from emberstate.state.changes import EntryChange
-from emberstate.state.declarations import StateHandles, check_declared, check_same_declaration, user_facing
+from emberstate.state.declarations import StateHandles, check_declared, check_room, check_same_declaration, user_facing
 from emberstate.state.descriptors import StateDescriptor, check_state_name
 from emberstate.state.key_context import KeyContext
 from emberstate.state.points import point_of
@@ -128,6 +128,7 @@ class RocksDBKeyedStateBackend:
         self._tables = Tables(self._store, self.context)
         self._states: dict[str, RegisteredState] = {}
         self._timer_queues: dict[str, RocksDBTimerQueue] = {}
+        self._given = False  # whether somebody may hold these two dicts, so that they must not change
         self._ttl_sweep = RocksDBTtlSweep(self.ttl_clock)
         self._clean_up = TtlCleanUp(self._sweeps)
 
@@ -155,11 +156,13 @@ class RocksDBKeyedStateBackend:
     @property
     def registered_states(self) -> Mapping[str, RegisteredState]:
         """The states by name, as they are now."""
+        self._given = True
         return MappingProxyType(self._states)
 
     @property
     def timer_queues(self) -> Mapping[str, RocksDBTimerQueue]:
         """The timer queues by name, as they are now."""
+        self._given = True
         return MappingProxyType(self._timer_queues)
 
     def get_partitioned_state(
@@ -220,19 +223,21 @@ class RocksDBKeyedStateBackend:
         return queue
 
     def get_keys(self, name: str, namespace: Hashable = VOID_NAMESPACE) -> Iterator[Any]:
-        """Iterate over the keys that have state `name` in `namespace`.
-
-        None for a state that is not registered.
-        """
-        self.context.check_open()
-        registered = self._states.get(name)
+        """Iterate over the keys that have state `name` in `namespace`; nothing if no such state is registered."""
+        registered = self._readable(name)
         return iter(()) if registered is None else registered.table.keys(namespace)
 
     def get_keys_and_namespaces(self, name: str) -> Iterator[tuple[Any, Any]]:
-        """Iterate over all (key, namespace) pairs of state `name`."""
+        """Iterate over all (key, namespace) pairs of state `name`; nothing if no such state is registered."""
+        registered = self._readable(name)
+        return iter(()) if registered is None else registered.table.keys_and_namespaces()
+
+    def _readable(self, name: str) -> RegisteredState | None:
         self.context.check_open()
         registered = self._states.get(name)
-        return iter(()) if registered is None else registered.table.keys_and_namespaces()
+        if registered is not None:
+            check_declared(f"state {name!r}", registered.namespace_codec)
+        return registered
 
     def apply_to_all_keys(
         self,
@@ -315,6 +320,7 @@ class RocksDBKeyedStateBackend:
         It may be read by another thread while this backend goes on.
         """
         self.context.check_open()
+        self._given = True
         return RocksDBSnapshot(self._store.take(), self._states, self._timer_queues, self.ttl_clock.stopped())
 
     def changes(self, snapshot: RocksDBSnapshot) -> list[tuple[str, int, EntryChange]]:
@@ -359,7 +365,7 @@ class RocksDBKeyedStateBackend:
         return self._clean_up.run(budget)
 
     def _sweeps(self) -> Iterator[Sweep]:
-        for registered in self._states.values():
+        for registered in [*self._states.values()]:  # a sweep goes on while states are registered
             if registered.descriptor.ttl is not None:
                 yield self._ttl_sweep.sweep(registered.table, registered.descriptor.ttl)
 
@@ -428,15 +434,22 @@ class RocksDBKeyedStateBackend:
         return registered
 
     def _make_state(self, descriptor: StateDescriptor, namespace_codec: Codec[Any]) -> RegisteredState:
+        self._make_room(descriptor.name)
         number = _FIRST_STATE + len(self._states)
         table = RocksDBStateTable.of(number, descriptor, self._tables, namespace_codec)
         registered = RegisteredState(descriptor, namespace_codec, table)
-        # A new dict rather than a change: a snapshot keeps the one it was taken with.
-        self._states = {**self._states, descriptor.name: registered}
+        self._states[descriptor.name] = registered
         return registered
 
     def _make_queue(self, name: str, namespace_codec: Codec[Any]) -> RocksDBTimerQueue:
+        self._make_room(check_state_name(name))
         number = _FIRST_QUEUE + 2 * len(self._timer_queues)
-        queue = RocksDBTimerQueue(number, check_state_name(name), self._tables, namespace_codec)
-        self._timer_queues = {**self._timer_queues, name: queue}
+        queue = RocksDBTimerQueue(number, name, self._tables, namespace_codec)
+        self._timer_queues[name] = queue
         return queue
+
+    def _make_room(self, name: str) -> None:
+        """Before one more state or timer queue: what a snapshot or a caller was given stays as it is."""
+        check_room(len(self._states), len(self._timer_queues), name)
+        if self._given:
+            self._states, self._timer_queues, self._given = {**self._states}, {**self._timer_queues}, False

@@ -132,8 +132,10 @@ class RocksDBListState(InternalListState):
         """Remove the entry of the current key."""
         self._delete(self.entry.current())
 
-    def merge_namespaces(self, target: Hashable, sources: Sequence[Hashable]) -> None:
+    def merge_namespaces(self, target: Hashable, sources: Sequence[Hashable] | None) -> None:
         """Move what the current key has in `sources` behind what it has in `target`, in order."""
+        if not sources:
+            return
         encoded: list[bytes] = []
         prefixes = [self.table.entry(source).current() for source in dict.fromkeys(sources)]
         for prefix in prefixes:
@@ -193,7 +195,7 @@ class RocksDBReducingState(InternalReducingState):
         """Remove the entry of the current key."""
         self.stored.clear()
 
-    def merge_namespaces(self, target: Hashable, sources: Sequence[Hashable]) -> None:
+    def merge_namespaces(self, target: Hashable, sources: Sequence[Hashable] | None) -> None:
         """Fold what the current key has in `sources` into what it has in `target`, in order."""
         merge_entries(self.table, target, sources, self.function)
 
@@ -245,19 +247,21 @@ class RocksDBAggregatingState(InternalAggregatingState):
         """Remove the entry of the current key."""
         self.stored.clear()
 
-    def merge_namespaces(self, target: Hashable, sources: Sequence[Hashable]) -> None:
+    def merge_namespaces(self, target: Hashable, sources: Sequence[Hashable] | None) -> None:
         """Merge what the current key has in `sources` into what it has in `target`, in order."""
         merge_entries(self.table, target, sources, self.function.merge)
 
 
 def merge_entries(
-    table: RocksDBStateTable, target: Hashable, sources: Sequence[Hashable], merge: Callable[[Any, Any], Any]
+    table: RocksDBStateTable, target: Hashable, sources: Sequence[Hashable] | None, merge: Callable[[Any, Any], Any]
 ) -> None:
     """Remove the current key's values in `sources`, fold them left to right, fold the result into `target`'s.
 
     What is absent is skipped; if nothing is there nothing is made. A source that is the target works.
     Everything is computed before anything is changed.
     """
+    if not sources:
+        return
     bound = [(source, RocksDBValueState(table, source)) for source in dict.fromkeys(sources)]
     found = [(source, state, value) for source, state in bound if (value := state.value()) is not None]
     if not found:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from emberstate.codec import Codec, OpaqueCodec
 from emberstate.errors import StateDeclarationError
@@ -37,6 +37,9 @@ from emberstate.state.user_facing_states import (
     UserFacingReducingState,
     UserFacingValueState,
 )
+
+#: States and timer queues of one backend: what a state file may have at most.
+MAX_STATES: Final = 10_000
 
 _USER_FACING: dict[str, Callable[[Any, Any], Any]] = {
     ValueStateDescriptor.kind: UserFacingValueState,
@@ -106,27 +109,20 @@ def check_same_declaration(
 
     Functions are not compared, for every declaration may make its own; the first one's is used.
     """
-    for what, before, now in (
-        ("kind", first.kind, second.kind),
-        ("codec", first.codec.name, second.codec.name),
-        ("type", first.codec.schema, second.codec.schema),
-        ("user key type", _user_key_schema(first), _user_key_schema(second)),
-        ("namespace type", first_namespace.schema, second_namespace.schema),
-        ("time to live", first.ttl, second.ttl),
-        ("default", _encoded_default(first), _encoded_default(second)),
-    ):
-        if before != now:
+    before = {**first.declared(), "namespace type": first_namespace.schema}
+    now = {**second.declared(), "namespace type": second_namespace.schema}
+    for what in before:  # the kind comes first: only descriptors of one kind say the same things
+        if before[what] != now[what]:
             raise StateDeclarationError(
-                f"state {second.name!r} is registered already with another {what}: {before!r}, now "
-                f"{now!r}. State names are unique: choose another name, or declare it the same everywhere."
+                f"state {second.name!r} is registered already with another {what}: {before[what]!r}, now "
+                f"{now[what]!r}. State names are unique: choose another name, or declare it the same everywhere."
             )
 
 
-def _user_key_schema(descriptor: StateDescriptor) -> Any:
-    return descriptor.key_codec.schema if isinstance(descriptor, MapStateDescriptor) else None
-
-
-def _encoded_default(descriptor: StateDescriptor) -> bytes | None:
-    if not isinstance(descriptor, ValueStateDescriptor) or descriptor.default is None:
-        return None
-    return descriptor.codec.encode(descriptor.default)
+def check_room(states: int, queues: int, name: str) -> None:
+    """Refuse one more state or timer queue than a state file may have, before anything is in it."""
+    if states + queues >= MAX_STATES:
+        raise StateDeclarationError(
+            f"{name!r} would be one more than the {MAX_STATES:,} states and timer queues that a backend may have: "
+            f"use a map state with user keys, or namespaces, for what has no name of its own"
+        )

@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from emberstate.codec import Codec, codec_for, key_codec_for
 from emberstate.codec.widening import scalar_type, widened
 from emberstate.errors import StateDeclarationError
+from emberstate.state.durations import Duration, as_duration
 from emberstate.state.states import AggregateFunction
 from emberstate.state.ttl import TtlConfig
 
@@ -47,7 +48,7 @@ def _as_codec(type_or_codec: Any, where: str) -> Codec[Any]:
     return type_or_codec if isinstance(type_or_codec, Codec) else codec_for(type_or_codec, where=where)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, init=False)
+@dataclasses.dataclass(frozen=True, slots=True, init=False, eq=False)
 class StateDescriptor:
     """Name, codec of what is stored, and time to live of one state."""
 
@@ -57,18 +58,38 @@ class StateDescriptor:
     codec: Codec[Any]
     ttl: TtlConfig | None
 
-    def _declare(self, name: str, type_or_codec: Any, ttl: TtlConfig | None) -> None:
+    def _declare(self, name: str, type_or_codec: Any, ttl: TtlConfig | Duration | None) -> None:
         object.__setattr__(self, "name", check_state_name(name))
         object.__setattr__(self, "codec", _as_codec(type_or_codec, f"{self.kind} state {name!r}"))
         if ttl is not None and not isinstance(ttl, TtlConfig):
-            raise StateDeclarationError(
-                f"ttl of {self.kind} state {name!r} must be a TtlConfig, found {ttl!r}: "
-                f"write TtlConfig(timedelta(…))"
-            )
+            ttl = TtlConfig(as_duration(ttl, f"ttl of {self.kind} state {name!r}, unless it is a TtlConfig,"))
         object.__setattr__(self, "ttl", ttl)
 
+    def declared(self) -> dict[str, Any]:
+        """What two declarations of one state must agree in, by what it is called. Functions are not in it."""
+        return {
+            "kind": self.kind,
+            "codec": self.codec.name,
+            "type": self.codec.schema,
+            "time to live": self.ttl,
+        }
 
-@dataclasses.dataclass(frozen=True, slots=True, init=False)
+    def __eq__(self, other: object) -> bool:
+        """Whether both declare the same state, with the same classes and functions."""
+        if not isinstance(other, StateDescriptor):
+            return NotImplemented
+        return (
+            self.name == other.name
+            and self.declared() == other.declared()
+            and self.codec.type == other.codec.type
+            and getattr(self, "function", None) == getattr(other, "function", None)
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.kind, self.name))
+
+
+@dataclasses.dataclass(frozen=True, slots=True, init=False, eq=False)
 class ValueStateDescriptor(StateDescriptor, Generic[T]):
     """A `ValueState`: one value of type `type_`.
 
@@ -86,7 +107,7 @@ class ValueStateDescriptor(StateDescriptor, Generic[T]):
         type_: type[T] | Codec[T],
         *,
         default: T | None = None,
-        ttl: TtlConfig | None = None,
+        ttl: TtlConfig | Duration | None = None,
     ) -> None:
         self._declare(name, type_, ttl)
         if default is not None:
@@ -96,18 +117,23 @@ class ValueStateDescriptor(StateDescriptor, Generic[T]):
             default = self.codec.copy(default)
         object.__setattr__(self, "default", default)
 
+    def declared(self) -> dict[str, Any]:
+        """What two declarations must agree in; the default by its bytes, for it may be a list."""
+        default = None if self.default is None else self.codec.encode(self.default)
+        return {**StateDescriptor.declared(self), "default": default}
 
-@dataclasses.dataclass(frozen=True, slots=True, init=False)
+
+@dataclasses.dataclass(frozen=True, slots=True, init=False, eq=False)
 class ListStateDescriptor(StateDescriptor, Generic[T]):
     """A `ListState` with elements of type `type_`."""
 
     kind: ClassVar[str] = "list"
 
-    def __init__(self, name: str, type_: type[T] | Codec[T], *, ttl: TtlConfig | None = None) -> None:
+    def __init__(self, name: str, type_: type[T] | Codec[T], *, ttl: TtlConfig | Duration | None = None) -> None:
         self._declare(name, type_, ttl)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, init=False)
+@dataclasses.dataclass(frozen=True, slots=True, init=False, eq=False)
 class MapStateDescriptor(StateDescriptor, Generic[K, V]):
     """A `MapState` from user keys of `key_type` (hashable, immutable) to values of `value_type`."""
 
@@ -121,7 +147,7 @@ class MapStateDescriptor(StateDescriptor, Generic[K, V]):
         key_type: type[K] | Codec[K],
         value_type: type[V] | Codec[V],
         *,
-        ttl: TtlConfig | None = None,
+        ttl: TtlConfig | Duration | None = None,
     ) -> None:
         self._declare(name, value_type, ttl)
         where = f"user key of map state {name!r}"
@@ -133,8 +159,12 @@ class MapStateDescriptor(StateDescriptor, Generic[K, V]):
             )
         object.__setattr__(self, "key_codec", key_codec)
 
+    def declared(self) -> dict[str, Any]:
+        """What two declarations must agree in."""
+        return {**StateDescriptor.declared(self), "user key type": self.key_codec.schema}
 
-@dataclasses.dataclass(frozen=True, slots=True, init=False)
+
+@dataclasses.dataclass(frozen=True, slots=True, init=False, eq=False)
 class ReducingStateDescriptor(StateDescriptor, Generic[T]):
     """A `ReducingState`: values of `type_` folded by `function(old, new)`."""
 
@@ -148,7 +178,7 @@ class ReducingStateDescriptor(StateDescriptor, Generic[T]):
         function: Callable[[T, T], T],
         type_: type[T] | Codec[T],
         *,
-        ttl: TtlConfig | None = None,
+        ttl: TtlConfig | Duration | None = None,
     ) -> None:
         self._declare(name, type_, ttl)
         if not callable(function):
@@ -158,7 +188,7 @@ class ReducingStateDescriptor(StateDescriptor, Generic[T]):
         object.__setattr__(self, "function", function)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, init=False)
+@dataclasses.dataclass(frozen=True, slots=True, init=False, eq=False)
 class AggregatingStateDescriptor(StateDescriptor):
     """An `AggregatingState`: values folded by `function` into an accumulator of `accumulator_type`."""
 
@@ -172,7 +202,7 @@ class AggregatingStateDescriptor(StateDescriptor):
         function: AggregateFunction[Any, Any, Any],
         accumulator_type: Any,
         *,
-        ttl: TtlConfig | None = None,
+        ttl: TtlConfig | Duration | None = None,
     ) -> None:
         self._declare(name, accumulator_type, ttl)
         if not isinstance(function, AggregateFunction):

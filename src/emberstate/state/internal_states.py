@@ -79,8 +79,11 @@ class InternalListState(InternalState):
         """How many elements there are."""
         raise NotImplementedError
 
-    def merge_namespaces(self, target: Hashable, sources: Sequence[Hashable]) -> None:
-        """Move what the current key has in `sources` behind what it has in `target`, in order."""
+    def merge_namespaces(self, target: Hashable, sources: Sequence[Hashable] | None) -> None:
+        """Move what the current key has in `sources` behind what it has in `target`, in order.
+
+        No sources, or None: nothing is done.
+        """
         raise NotImplementedError
 
 
@@ -143,10 +146,10 @@ class InternalReducingState(InternalState):
         """Set what is stored; None clears."""
         raise NotImplementedError
 
-    def merge_namespaces(self, target: Hashable, sources: Sequence[Hashable]) -> None:
+    def merge_namespaces(self, target: Hashable, sources: Sequence[Hashable] | None) -> None:
         """Fold what the current key has in `sources` into what it has in `target`, in order.
 
-        If the function raises, nothing has changed.
+        If the function raises, nothing has changed. No sources, or None: nothing is done.
         """
         raise NotImplementedError
 
@@ -172,9 +175,9 @@ class InternalAggregatingState(InternalState):
         """Set the accumulator; None clears."""
         raise NotImplementedError
 
-    def merge_namespaces(self, target: Hashable, sources: Sequence[Hashable]) -> None:
+    def merge_namespaces(self, target: Hashable, sources: Sequence[Hashable] | None) -> None:
         """Merge what the current key has in `sources` into what it has in `target`, in order.
 
-        If the function raises, nothing has changed.
+        If the function raises, nothing has changed. No sources, or None: nothing is done.
         """
         raise NotImplementedError

@@ -108,7 +108,7 @@ class KeyedStateBackend(Protocol):
         """The same without the wrapper for users."""
 
     def get_keys(self, name: str, namespace: Hashable = VOID_NAMESPACE) -> Iterator[Any]:
-        """The keys that have state `name` in `namespace`."""
+        """The keys that have state `name` in `namespace`; nothing if no such state is registered."""
 
     def apply_to_all_keys(
         self,

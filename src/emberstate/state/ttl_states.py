@@ -165,8 +165,10 @@ class TtlListState(InternalListState):
         """Remove the list."""
         self._original.clear()
 
-    def merge_namespaces(self, target: Hashable, sources: Sequence[Hashable]) -> None:
+    def merge_namespaces(self, target: Hashable, sources: Sequence[Hashable] | None) -> None:
         """Move lists together; elements keep their stamps, expired ones stay behind."""
+        if not sources:
+            return
         for namespace in (*sources, target):
             bound = self._original.with_namespace(namespace)
             everything = bound.peek() or []
@@ -327,10 +329,11 @@ class TtlReducingState(InternalReducingState):
         """Remove the value."""
         self._original.clear()
 
-    def merge_namespaces(self, target: Hashable, sources: Sequence[Hashable]) -> None:
+    def merge_namespaces(self, target: Hashable, sources: Sequence[Hashable] | None) -> None:
         """Fold namespaces together; expired operands are dropped."""
-        _drop_expired(self._original, self._expiry, (*sources, target))
-        self._original.merge_namespaces(target, sources)
+        if sources:
+            _drop_expired(self._original, self._expiry, (*sources, target))
+            self._original.merge_namespaces(target, sources)
 
 
 class StampedAggregate(AggregateFunction[Any, Stamped, Any]):
@@ -399,10 +402,11 @@ class TtlAggregatingState(InternalAggregatingState):
         """Remove the accumulator."""
         self._original.clear()
 
-    def merge_namespaces(self, target: Hashable, sources: Sequence[Hashable]) -> None:
+    def merge_namespaces(self, target: Hashable, sources: Sequence[Hashable] | None) -> None:
         """Merge namespaces; expired operands are dropped."""
-        _drop_expired(self._original, self._expiry, (*sources, target))
-        self._original.merge_namespaces(target, sources)
+        if sources:
+            _drop_expired(self._original, self._expiry, (*sources, target))
+            self._original.merge_namespaces(target, sources)
 
 
 def _read_internal(original: InternalReducingState | InternalAggregatingState, expiry: Expiry) -> Any:
