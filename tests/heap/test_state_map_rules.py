@@ -586,3 +586,15 @@ def test_what_a_released_snapshot_says() -> None:
         ):
             with pytest.raises(SnapshotReleasedError, match="released"):
                 read()
+
+
+def test_a_table_never_shrinks_and_has_at_most_22_bytes_for_an_entry() -> None:
+    """Catches: documented memory that is no longer true: buckets given back, or more of them than said."""
+    states = CopyOnWriteStateMap(IMMUTABLE)
+    for size in range(1, 3_000):
+        states.put(size, "ns", size)
+        assert states.statistics().capacity * 8 <= 22 * max(size, 16)
+    capacity = states.statistics().capacity
+    for key in range(1, 3_000):
+        states.remove(key, "ns")
+    assert (len(states), states.statistics().capacity) == (0, capacity)

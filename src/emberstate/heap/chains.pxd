@@ -1,9 +1,7 @@
 # The C forms of chains.py: entries are looked at by borrowed reference. Counting a reference would touch the line of
 # memory that an entry's header is in, which is another one than its fields are in: one cache miss more per entry.
 # Nothing can free a borrowed entry: while a key's own code runs, the registry refuses every change.
-from cpython.long cimport PyLong_CheckExact
-from cpython.object cimport Py_EQ, Py_TYPE, PyObject, PyObject_RichCompareBool
-from cpython.unicode cimport PyUnicode_CheckExact
+from cpython.object cimport PyObject
 
 from emberstate.heap.geometry cimport ABSENT_PAIR, OVERWRITTEN, PAGE_MASK, PAGE_SHIFT, SHARED_ENTRY
 from emberstate.heap.page_table cimport PageTable
@@ -20,22 +18,35 @@ cdef extern from *:
     #else
     #define emberstate_prefetch(address) ((void)(address))
     #endif
+    /* Of these two classes neither `==` nor the hash runs anybody else's code, nor fails. */
+    static inline int emberstate_plain(PyObject* value) {
+        return Py_TYPE(value) == &PyUnicode_Type || Py_TYPE(value) == &PyLong_Type;
+    }
+    static inline int emberstate_equal(PyObject* one, PyObject* other) {
+        PyObject* answer = Py_TYPE(one)->tp_richcompare(one, other, Py_EQ);
+        int equal = answer == Py_True;
+        Py_XDECREF(answer);
+        return equal;
+    }
+    static inline Py_hash_t emberstate_hash(PyObject* value) {
+        return Py_TYPE(value)->tp_hash(value);
+    }
     """
+    bint emberstate_plain(PyObject* value) noexcept
+    bint emberstate_equal(PyObject* one, PyObject* other) noexcept
+    Py_hash_t emberstate_hash(PyObject* value) noexcept
     void emberstate_prefetch(const char* address) noexcept
 
 cdef inline bint same(SnapshotRegistry registry, PyObject* one, object other) except -1:
     if one == <PyObject*>other:
         return True
-    if Py_TYPE(<object>one) == Py_TYPE(other):
-        if PyUnicode_CheckExact(other):
-            return <str>one == <str>other
-        if PyLong_CheckExact(other):
-            return PyObject_RichCompareBool(<object>one, other, Py_EQ)
+    if emberstate_plain(one) and emberstate_plain(<PyObject*>other):
+        return emberstate_equal(one, <PyObject*>other)
     return registry.same(<object>one, other)
 
 cdef inline Py_hash_t hash_of(SnapshotRegistry registry, object value) except? -1:
-    if PyUnicode_CheckExact(value) or PyLong_CheckExact(value):
-        return hash(value)
+    if emberstate_plain(<PyObject*>value):
+        return emberstate_hash(<PyObject*>value)
     return registry.hash_of(value)
 
 cdef inline PyObject* borrowed_entry(
