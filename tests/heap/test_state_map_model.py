@@ -312,11 +312,11 @@ class StateMapMachine(RuleBasedStateMachine):
     @rule(which=chosen, number=maps, how=st.sampled_from(["registry", "map", "map, by its own view"]))
     def roll_back(self, which: int, number: int, how: str) -> None:
         snapshot = self.snapshots[which % len(self.snapshots)]
-        map = self.map_at(number).map
+        rolled = self.map_at(number).map
         if how == "registry":
             self.registry.roll_back(snapshot.point)
         else:
-            map.roll_back(snapshot.point if how == "map" else map.open(snapshot.point))
+            rolled.roll_back(snapshot.point if how == "map" else rolled.open(snapshot.point))
         for number, map in enumerate(self.maps):
             map.restore(snapshot.content(number))
 

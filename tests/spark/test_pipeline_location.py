@@ -16,6 +16,8 @@ import emberstate as es
 from emberstate.checkpoint.catalogue import checkpoint_numbers, read_checkpoint
 from emberstate.runtime.row import RowType
 from emberstate.spark.opened_job import job_specs, open_job
+from emberstate.spark.recorded_outputs import recorded_stages
+from emberstate.spark.source_position import SourcePosition
 from tests.patience import PATIENCE
 
 from .pipeline_functions import TOTALS, Totals, events, totals
@@ -68,7 +70,9 @@ def saved_job(root: Path, sink: Any) -> es.Pipeline:
 def open_and_die(root: Path) -> None:
     """Open the job, as the first batch of its query does, and be killed before the batch is begun."""
     plan, rows = saved_job(root, Kept())._plan, RowType.of(EVENTS)
-    open_job(plan, job_specs(plan, plan.row_types(rows), rows, {}, 2), plan.backend)
+    types = plan.row_types(rows)
+    stages = recorded_stages({stage.name: found for stage, found in zip(plan.stages, types, strict=True)})
+    open_job(plan, job_specs(plan, types, rows, {}, 2), stages, plan.backend, 0, SourcePosition("q", "run", "0"))
     os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -30,9 +30,9 @@ def plan(**event_time: Any) -> PipelinePlan:
 
 def batch(at: float, watermark: float | None, latest: float | None, idle: tuple[float, float] | None = None) -> Batch:
     """A committed batch, in seconds."""
-    micros = [None if value is None else round(value * SECOND) for value in (watermark, latest)]
+    known, greatest = (None if value is None else round(value * SECOND) for value in (watermark, latest))
     since = None if idle is None else Idle(*(round(value * SECOND) for value in idle))
-    return Batch(1, "q", "s", round(at * SECOND), *micros, since)
+    return Batch(1, "q", "s", round(at * SECOND), known, greatest, since)
 
 
 class Clocked:
