@@ -47,10 +47,12 @@ class LifecycleError(EmberstateError, RuntimeError):
 
 
 class UserFunctionError(EmberstateError, RuntimeError):
-    """The user's function raised; the message has operator, key and row, `__cause__` is its own exception. Or it did
-    not do the same with broadcast state in all slots.
+    """The user's function raised; the message has operator, key and row, `__cause__` is its own exception unless that
+    was in a slot. Or it did not do the same with broadcast state in all slots. Or a sink raised; the message has the
+    sink and its batch.
 
-    Operator action: fix the function or the input; the transaction was not committed and can be run again.
+    Operator action: fix the function or the input; the transaction was not committed and can be run again. Fix the
+    sink; the batch was committed and is delivered again.
     """
 
 

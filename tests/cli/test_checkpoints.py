@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from emberstate.checkpoint.catalogue import checkpoint_numbers, read_checkpoint
+from emberstate.checkpoint.checkpoint_reader import CheckpointReader
 from emberstate.checkpoint.fs_state_backend import FsStateBackend
 from emberstate.checkpoint.local_storage import LocalStorage
 from emberstate.checkpoint.pins import pin
-from emberstate.errors import FencedError
+from emberstate.errors import CheckpointCollectedError, FencedError
 from tests.cli.cards import harness, pay
 from tests.cli.conftest import Run
 
@@ -111,7 +113,7 @@ def test_nothing_there(cli: Run, tmp_path: Path, location: Path) -> None:
     for command in COMMANDS:
         found = cli(*with_location(command, missing))
         assert (found.code, found.out) == (3, "")
-        assert found.err.startswith("emberstate: there is no checkpoint and no savepoint in ")
+        assert found.err.startswith(f"emberstate: there is no checkpoint and no savepoint: {missing} does not")
     assert not missing.exists()
     found = cli("checkpoints", "show", location, "--checkpoint", "77")
     assert (found.code, found.err.count("\n")) == (3, 1)
@@ -274,3 +276,33 @@ def test_gc_with_a_damaged_checkpoint(cli: Run, own_location: Path) -> None:
     assert plan["unreadable"] == [3]
     assert all(path.startswith("claims/") for path in plan["files"])
     assert "cannot be read" in cli("checkpoints", "gc", own_location).out
+
+
+def test_a_location_that_is_another_one(cli: Run, own_location: Path, tmp_path: Path) -> None:
+    """Catches: one message for a path that is mistyped, empty, a file, or one level off."""
+    home = tmp_path / "a" / "home"
+    state = home / "state"
+    shutil.copytree(own_location, state)
+    for folder in ("empty", "query/offsets", "query/commits", "elsewhere/deep"):
+        (home / folder).mkdir(parents=True)
+    (home / "file").write_text("", encoding="utf-8")
+    lonely = tmp_path / "b" / "lonely"
+    lonely.mkdir(parents=True)
+    for given, said in (
+        (home / "stat", f"{home / 'stat'} does not exist: did you mean {state}?"),
+        (home / "empty", f"{home / 'empty'} is empty: did you mean {state}?"),
+        (home / "file", f"{home / 'file'} is a file, and a location is a directory: did you mean {state}?"),
+        (home, f"{home} holds nothing of the kind: did you mean {state}?"),
+        (state / "checkpoints", f"{state / 'checkpoints'} holds nothing of the kind: did you mean {state}?"),
+        (home / "query", f"{home / 'query'} is Spark's own checkpoint of a query, not the location of a state backend"),
+        (home / "elsewhere" / "deep", f"{home / 'elsewhere' / 'deep'} is empty: check the location"),
+        (lonely, f"{lonely} is empty: check the location"),
+    ):
+        found = cli("checkpoints", "ls", given)
+        assert found.code == 3 and said in found.err, (given, found.err)
+        with pytest.raises(CheckpointCollectedError) as caught:
+            CheckpointReader.open(given)
+        assert said in str(caught.value)
+        with pytest.raises(CheckpointCollectedError) as caught:
+            CheckpointReader.open(given, savepoint="before")
+        assert str(caught.value).startswith("there is no savepoint 'before': ") and said in str(caught.value)

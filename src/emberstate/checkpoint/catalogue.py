@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 
 from emberstate.checkpoint.envelope import MAX_BYTES
 from emberstate.checkpoint.layout import CHECKPOINTS, MANIFEST, SAVEPOINTS, manifest_path, number_in, savepoint_path
+from emberstate.checkpoint.location_hints import nothing_in
 from emberstate.checkpoint.manifest import Manifest, Place, open_manifest
 from emberstate.checkpoint.storage import Storage
 from emberstate.checkpoint.stored_files import open_state_file, verify_place
@@ -49,6 +50,8 @@ def read_checkpoint(storage: Storage, number: int) -> Manifest:
         data = _read_manifest(storage, path)
     except StorageNotFoundError:
         there = checkpoint_numbers(storage)
+        if not there and not savepoint_names(storage):
+            raise CheckpointCollectedError(f"there is no checkpoint {number}: {nothing_in(storage)}") from None
         raise CheckpointCollectedError(
             f"checkpoint {number} is not in {storage.describe()}: it was collected, or never there. There are "
             f"{'none' if not there else f'{there[0]} to {there[-1]}'}; pin a checkpoint to keep it while it is read."
@@ -62,8 +65,11 @@ def read_savepoint(storage: Storage, name: str) -> Manifest:
     try:
         data = _read_manifest(storage, path)
     except StorageNotFoundError:
+        there = savepoint_names(storage)
+        if not there and not checkpoint_numbers(storage):
+            raise CheckpointCollectedError(f"there is no savepoint {name!r}: {nothing_in(storage)}") from None
         raise CheckpointCollectedError(
-            f"there is no savepoint {name!r} in {storage.describe()}; there are {savepoint_names(storage)}"
+            f"there is no savepoint {name!r} in {storage.describe()}; there are {there}"
         ) from None
     return _self_contained(open_manifest(data, path), path)
 

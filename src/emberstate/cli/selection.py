@@ -9,6 +9,7 @@ import click
 
 from emberstate.checkpoint.catalogue import checkpoint_numbers, savepoint_names
 from emberstate.checkpoint.checkpoint_reader import CheckpointReader
+from emberstate.checkpoint.location_hints import nothing_in
 from emberstate.checkpoint.manifest import Manifest, Operator
 from emberstate.checkpoint.storage import Storage
 from emberstate.checkpoint.storage_uri import open_storage
@@ -31,7 +32,7 @@ def open_location(location: str) -> Storage:
     """The storage of a location that holds something."""
     storage = open_storage(location)
     if not checkpoint_numbers(storage) and not savepoint_names(storage):
-        raise Refused(f"there is no checkpoint and no savepoint in {storage.describe()}: check the location")
+        raise Refused(f"there is no checkpoint and no savepoint: {nothing_in(storage)}")
     return storage
 
 

@@ -112,7 +112,8 @@ class KeyedInput:
             if batch.column(name).null_count:
                 raise RowTypeError(
                     f"key column {name!r} is null in row {self._shown(columns, part.index(None))}: null is no key; "
-                    f"filter such rows out before key_by, or give them a key"
+                    f'filter such rows out, give them a key, or have a pipeline drop and count them: '
+                    f'key_by(…, null_keys="drop")'
                 )
         keys = parts[0] if len(parts) == 1 else list(zip(*parts, strict=True))
         if any(name.startswith(_LOOKED_AT) for name in key_schema.type_names):

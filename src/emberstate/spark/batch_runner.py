@@ -52,13 +52,13 @@ from emberstate.spark.output_frames import StoredOutput, output_frame
 from emberstate.spark.pipeline_plan import PipelinePlan
 from emberstate.spark.progress import Progress, StageRun, commit_micros, counts, slot_seconds, starts, user_counters
 from emberstate.spark.recorded_outputs import RowTypes, changed, delivered_as, recorded_stages, sent_to_sinks
-from emberstate.spark.session import application_token, plain_execution
+from emberstate.spark.session import application_token, driver_path, plain_execution
 from emberstate.spark.slot_client import SlotPlace
 from emberstate.spark.slot_program import SlotProgram, program_digest
 from emberstate.spark.slot_request import SlotAnswer, SlotRequest
 from emberstate.spark.slot_shim import ANSWER_SCHEMA, SlotShim
 from emberstate.spark.source_position import SourcePosition, evaluate, has_stateful_operator
-from emberstate.spark.task_errors import emberstate_error
+from emberstate.spark.task_errors import emberstate_error, naming_sink
 from emberstate.spark.watermark import idle_since, next_watermark
 from emberstate.state.durations import as_duration
 
@@ -137,13 +137,18 @@ class BatchRunner:
     def _idle_seconds(self) -> float:
         return as_duration(self._plan.slot_idle, "slot_idle").total_seconds()
 
+    @property
+    def _job_at_location(self) -> str:
+        return f"{self._plan.name} at {self._backend.open_storage().describe()}"
+
     # -- a batch --------------------------------------------------------------------------------------------
 
     def run_batch(
         self, frame: DataFrame, batch: int, position: SourcePosition, end_watermark: int | None = None
     ) -> Progress:
         """Run a batch to its end, or deliver it again. `end_watermark` is where event time is to be at its end."""
-        with once_per_batch(self._job_at_location(), position.run, batch):
+        job = f"{self._job_at_location} ({self._coordinator.latest.location})"  # places in memory are all called alike
+        with once_per_batch(job, position.run, batch):
             return self._run_or_deliver(frame, batch, position, end_watermark)
 
     def _run_or_deliver(
@@ -251,14 +256,15 @@ class BatchRunner:
         )
         place = SlotPlace(
             application=spark.sparkContext.applicationId or "",
-            job=self._job_at_location(),
+            job=self._job_at_location,
+            location=self._coordinator.latest.location,
             operator=job.name,
             slot=0,
             token=self._token,
             idle_seconds=self._idle_seconds,
             stall_seconds=as_duration(self._plan.slot_stall, "slot_stall").total_seconds(),
         )
-        shim = SlotShim(place=place, requests=requests, program=broadcast)
+        shim = SlotShim(place=place, requests=requests, program=broadcast, path=driver_path(spark))
         with plain_execution(spark), _clear_errors(job.name, tasks[0].batch.id):
             anchor = self._anchor.frame(spark)
             rows = keyed_frame(frame, job, anchor).mapInArrow(shim, ANSWER_SCHEMA).collect()
@@ -277,12 +283,6 @@ class BatchRunner:
         prepared = [*keyed, *agreed_broadcast(job.name, decoded)]
         return StageRun(time.perf_counter() - started, answers, keyed), prepared
 
-    def _job_at_location(self) -> str:
-        """What tells this job's slots from those of all others in the application: the location and its identity, since
-        a directory may be copied, or deleted and made again."""
-        location = self._backend.open_storage().describe()
-        return f"{self._plan.name} at {location} ({self._coordinator.latest.location})"
-
     # -- outputs --------------------------------------------------------------------------------------------
 
     def _deliver(self, spark: SparkSession, manifest: Manifest, batch: int, row_types: RowTypes) -> None:
@@ -294,7 +294,8 @@ class BatchRunner:
             places: list[StoredOutput] = [
                 stored.place for stored in manifest.outputs if (stored.operator, stored.name) == output
             ]
-            sink(output_frame(spark, places, row_types[output], self._backend), batch)
+            with naming_sink(plan.name, sink, output, batch):
+                sink(output_frame(spark, places, row_types[output], self._backend), batch)
 
     def _progress(self, manifest: Manifest, batch: int, redelivered: bool, runs: Sequence[StageRun]) -> Progress:
         total = counts(runs)
@@ -356,4 +357,4 @@ def _clear_errors(operator: str, batch: int) -> Iterator[None]:
         found = emberstate_error(error, f"operator {operator!r}, batch {batch}")
         if found is None:
             raise
-        raise found from error
+        raise found from None  # it says everything

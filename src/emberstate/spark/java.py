@@ -41,7 +41,8 @@ _SCRIPT: Final = """#!/bin/sh
 for argument do shift; [ "$argument" = {dropped} ] || set -- "$@" "$argument"; done
 exec {java} "$@"
 """
-_GET_ONE: Final = (
+#: How to get one.
+GET_JAVA: Final = (
     f"Spark needs Java {OLDEST_VERSION} or later. Install one (Debian, Ubuntu: openjdk-17-jre-headless; Fedora: "
     f"java-17-openjdk-headless; macOS: brew install openjdk@17), or, with no rights on the system, "
     f"pip install 'emberstate[java]'."
@@ -110,7 +111,7 @@ def _named(home: Path) -> Java:
 
 
 def _not_found(what: str) -> JavaNotFoundError:
-    return JavaNotFoundError(errno.ENOENT, f"{what}. {_GET_ONE}")
+    return JavaNotFoundError(errno.ENOENT, f"{what}. {GET_JAVA}")
 
 
 def _version(home: Path) -> int | None:

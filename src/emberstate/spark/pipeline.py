@@ -26,12 +26,14 @@ from emberstate.runtime.job_spec import RestoreChoices
 from emberstate.runtime.row import RowType
 from emberstate.runtime.windows import Trigger, WindowAssigner, window
 from emberstate.spark.batch_runner import BatchRunner
+from emberstate.spark.callbacks import checked_listener, checked_sink
 from emberstate.spark.keyed_frame import tagged
 from emberstate.spark.pipeline_plan import Listener, PipelinePlan, SavepointStart, Sink
 from emberstate.spark.progress import Progress
-from emberstate.spark.session import missing_settings
+from emberstate.spark.session import NO_CONNECT, missing_settings, refuse_connect
 from emberstate.spark.source_position import SourcePosition, source_position
 from emberstate.spark.stage_plan import InputPlan, NullKeys, StagePlan, as_columns, as_row_type, row_type_of_frame
+from emberstate.spark.task_errors import cause_first, one_line, was_stopped
 from emberstate.spark.ticks import TICK_COLUMN, with_ticks, without_ticks
 from emberstate.spark.windowed_stage import WindowedStage
 from emberstate.state.durations import Duration, as_duration
@@ -109,6 +111,7 @@ class Pipeline:
         self._run_id = ""
         self._warned = False
         self._told = False  # that timers wait for data
+        self._error: Exception | None = None
 
     def _with(self, plan: PipelinePlan | None = None, then: _Next | None = None) -> Self:
         made = object.__new__(type(self))
@@ -116,6 +119,11 @@ class Pipeline:
         made._next = self._next if then is None else then
         made._reset()
         return made
+
+    def __reduce__(self) -> Any:
+        raise StateDeclarationError(
+            f"pipeline {self.name!r} is to be pickled, as foreachBatch of Spark Connect does: {NO_CONNECT}"
+        )
 
     def __repr__(self) -> str:
         return f"Pipeline({self._plan.name!r}, stages={[stage.name for stage in self._plan.stages]})"
@@ -249,7 +257,7 @@ class Pipeline:
 
         If the driver dies before Spark knows that it was called, it is called again with the same rows and id.
         """
-        return self._with(dataclasses.replace(self._plan, sink=_callable(sink)))
+        return self._with(dataclasses.replace(self._plan, sink=checked_sink(sink)))
 
     def side_sink(self, output: str, sink: Sink, *, stage: str | None = None) -> Self:
         """The same for a side output, by default of the last stage that has one of this name."""
@@ -259,12 +267,13 @@ class Pipeline:
         ]  # fmt: skip
         if not found:
             raise StateDeclarationError(f"there is no side output {output!r} in {stage or 'any stage'}")
-        sinks = {**self._plan.side_sinks, (found[-1], output): _callable(sink)}
+        sinks = {**self._plan.side_sinks, (found[-1], output): checked_sink(sink)}
         return self._with(dataclasses.replace(self._plan, side_sinks=sinks))
 
     def listener(self, listener: Listener) -> Self:
         """Have `listener(progress)` called after every batch."""
-        return self._with(dataclasses.replace(self._plan, listeners=(*self._plan.listeners, _callable(listener))))
+        listeners = (*self._plan.listeners, checked_listener(listener))
+        return self._with(dataclasses.replace(self._plan, listeners=listeners))
 
     def from_savepoint(
         self, name: str, *, source_position: str | None = None, location: StateBackend | None = None
@@ -325,8 +334,15 @@ class Pipeline:
         runner = self._runner
         return None if runner is None else runner.last_progress
 
+    @property
+    def last_error(self) -> Exception | None:
+        """What the last batch of a stream failed with; None if it did not fail."""
+        return self._error
+
     def inputs(self, first: DataFrame, **others: DataFrame) -> DataFrame:
         """All inputs in one DataFrame, for `writeStream.foreachBatch(pipeline)`; checks their columns."""
+        for frame in (first, *others.values()):
+            refuse_connect(frame)
         name = self._plan.other_input
         if set(others) != ({name} if name is not None else set()):
             raise StateDeclarationError(
@@ -348,6 +364,21 @@ class Pipeline:
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         """Run one micro-batch: what `foreachBatch` calls."""
+        refuse_connect(df)
+        self._error = None
+        where = f"pipeline {self.name!r}, batch {batch_id}"
+        try:
+            self._run_batch(df, batch_id)
+        except Exception as error:
+            self._error = error
+            if was_stopped(error):
+                _log.info("%s: the query was stopped", where)
+            else:
+                _log.error("%s failed: %s", where, one_line(error))
+            shown = cause_first(error, where)
+            raise shown from shown.__cause__
+
+    def _run_batch(self, df: DataFrame, batch_id: int) -> None:
         spark = df.sparkSession
         position = source_position(spark, batch_id)
         with self._lock:
@@ -411,6 +442,7 @@ class Pipeline:
         With a `heartbeat`, a stream without data still has a batch so often, in which timers fire and what has expired
         goes. `inputs` are the other inputs by name; `trigger` is what `DataStreamWriter.trigger` takes.
         """
+        refuse_connect(df)
         if not df.isStreaming:
             raise StateDeclarationError("start() takes a streaming DataFrame; run() takes a static one")
         frame = self.inputs(df, **(inputs or {}))
@@ -440,6 +472,7 @@ class Pipeline:
         """
         from emberstate.spark.static_run import run_static
 
+        refuse_connect(df)
         if df.isStreaming:
             raise StateDeclarationError("run() takes a static DataFrame; start() takes a stream")
         self._warn(df.sparkSession)
@@ -455,9 +488,3 @@ class Pipeline:
                 f"pipeline {self.name!r} does not run here: use `emberstate savepoint create` on its location"
             )
         runner.savepoint(name)
-
-
-def _callable(given: Any) -> Any:
-    if not callable(given):
-        raise StateDeclarationError(f"a sink or listener is a function, found {given!r}")
-    return given

@@ -14,8 +14,10 @@ import secrets
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from emberstate.errors import StateDeclarationError
 from emberstate.spark.anchor import is_local
 from emberstate.spark.java import ensure_java
 
@@ -41,6 +43,24 @@ _plain: dict[str, tuple[int, str]] = {}
 
 _ADAPTIVE: Final = "spark.sql.adaptive.enabled"
 
+#: Why there is no pipeline on Spark Connect, and what to do.
+NO_CONNECT: Final = (
+    "a pipeline runs in the driver's own process and cannot be used through Spark Connect. Make a classic session: "
+    "unset SPARK_REMOTE, leave out .remote(…), and use emberstate.spark.session.session(name, master=…) or spark-submit"
+)
+
+
+def refuse_connect(given: object) -> None:
+    """Refuse a DataFrame or session of Spark Connect."""
+    if type(given).__module__.startswith("pyspark.sql.connect"):
+        raise StateDeclarationError(f"found a {type(given).__name__} of Spark Connect: {NO_CONNECT}")
+
+
+def driver_path(spark: SparkSession) -> tuple[str, ...]:
+    """Where the driver finds modules, for workers and slots on the same machine; nothing on a cluster, whose machines
+    have files of their own."""
+    return tuple(str(Path(entry).absolute()) for entry in sys.path) if is_local(spark) else ()
+
 
 def session(name: str, *, master: str | None = None, settings: dict[str, str] | None = None) -> SparkSession:
     """A session with everything that a pipeline needs; `settings` are added, or take precedence.
@@ -50,6 +70,8 @@ def session(name: str, *, master: str | None = None, settings: dict[str, str] | 
     """
     from pyspark.sql import SparkSession
 
+    if os.environ.get("SPARK_REMOTE"):
+        raise StateDeclarationError(f"SPARK_REMOTE is set, which asks for Spark Connect: {NO_CONNECT}")
     ensure_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else some other Python, without this library
     builder = SparkSession.builder.appName(name)
@@ -57,7 +79,9 @@ def session(name: str, *, master: str | None = None, settings: dict[str, str] | 
         builder = builder.master(master)
     for key, value in {**SETTINGS, **(settings or {})}.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    made = builder.getOrCreate()
+    refuse_connect(made)
+    return made
 
 
 def missing_settings(spark: SparkSession) -> list[str]:

@@ -41,6 +41,8 @@ class SlotPlace:
 
     application: str
     job: str
+    #: The identity of the job's location: a directory may be copied, or deleted and made again.
+    location: str = ""
     operator: str
     slot: int
     token: str = dataclasses.field(repr=False)
@@ -87,6 +89,7 @@ def address_of(place: SlotPlace, executor: Executor, number: int = 0) -> bytes:
         executor.process.pid,
         executor.process.started,
         place.job,
+        place.location,
         place.operator,
         place.slot,
         number,

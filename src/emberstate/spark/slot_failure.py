@@ -12,12 +12,14 @@ import traceback
 from typing import Final
 
 from emberstate import errors
-from emberstate.errors import EmberstateError, UserFunctionError
+from emberstate.errors import EmberstateError, RowTypeError, UserFunctionError
 from emberstate.runtime.function_host import users_frames
 from emberstate.spark.slot_request import SlotFailure
 
 #: Longer messages lose their middle: they pass through Spark's own messages and logs.
 MAX_MESSAGE: Final = 1024 * 1024
+#: Where the traceback begins in a message that has one.
+TRACEBACK: Final = "\nTraceback (most recent call last)"
 
 
 def failure_of(error: BaseException, where: str) -> SlotFailure:
@@ -25,9 +27,12 @@ def failure_of(error: BaseException, where: str) -> SlotFailure:
     kind = _known_class(type(error))
     number = error.errno if isinstance(error, OSError) else None
     if kind is None:
-        message = f"{where}: {type(error).__name__}: {error}\n{users_traceback(error)}"
+        message = f"{type(error).__name__}: {error}\n  in: {where}\n{users_traceback(error)}"
         return SlotFailure(UserFunctionError.__name__, shortened(message))
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    if kind in (UserFunctionError, RowTypeError):  # what the user did comes first
+        said, trace, rest = text.partition(TRACEBACK)
+        return SlotFailure(kind.__name__, shortened(f"{said}\n  in: {where}{trace}{rest}"), number)
     return SlotFailure(kind.__name__, shortened(f"{where}: {text}"), number)
 
 

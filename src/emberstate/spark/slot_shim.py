@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import sys
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -31,6 +32,8 @@ class SlotShim:
     requests: tuple[SlotRequest, ...]
     #: A Spark broadcast of the program's bytes.
     program: Any
+    #: Where else than the worker the slot finds modules.
+    path: tuple[str, ...] = ()
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run the slot of this task's partition."""
@@ -38,6 +41,7 @@ class SlotShim:
 
         context = TaskContext.get()
         assert context is not None
+        sys.path += [entry for entry in self.path if entry not in sys.path]  # a slot looks where its worker does
         slot = context.partitionId()
         request = msgspec.structs.replace(self.requests[slot], task_attempt=context.taskAttemptId())
         place = dataclasses.replace(self.place, slot=slot)
