@@ -22,27 +22,13 @@ cdef extern from *:
     static inline int emberstate_plain(PyObject* value) {
         return Py_TYPE(value) == &PyUnicode_Type || Py_TYPE(value) == &PyLong_Type;
     }
-    static inline int emberstate_equal(PyObject* one, PyObject* other) {
-        PyObject* answer = Py_TYPE(one)->tp_richcompare(one, other, Py_EQ);
-        int equal = answer == Py_True;
-        Py_XDECREF(answer);
-        return equal;
-    }
     static inline Py_hash_t emberstate_hash(PyObject* value) {
         return Py_TYPE(value)->tp_hash(value);
     }
     """
     bint emberstate_plain(PyObject* value) noexcept
-    bint emberstate_equal(PyObject* one, PyObject* other) noexcept
     Py_hash_t emberstate_hash(PyObject* value) noexcept
     void emberstate_prefetch(const char* address) noexcept
-
-cdef inline bint same(SnapshotRegistry registry, PyObject* one, object other) except -1:
-    if one == <PyObject*>other:
-        return True
-    if emberstate_plain(one) and emberstate_plain(<PyObject*>other):
-        return emberstate_equal(one, <PyObject*>other)
-    return registry.same(<object>one, other)
 
 cdef inline Py_hash_t hash_of(SnapshotRegistry registry, object value) except? -1:
     if emberstate_plain(<PyObject*>value):
@@ -59,8 +45,18 @@ cdef inline PyObject* borrowed_entry(
     while entry != <PyObject*>None:
         if (
             (<StateMapEntry>entry).hash == hash
-            and same(registry, <PyObject*>(<StateMapEntry>entry).key, key)
-            and same(registry, <PyObject*>(<StateMapEntry>entry).namespace, namespace)
+            and (
+                (<StateMapEntry>entry).key is key
+                or (
+                    <bint>((<StateMapEntry>entry).key == key)
+                    if emberstate_plain(<PyObject*>(<StateMapEntry>entry).key) and emberstate_plain(<PyObject*>key)
+                    else registry.same((<StateMapEntry>entry).key, key)
+                )
+            )
+            and (
+                (<StateMapEntry>entry).namespace is namespace
+                or registry.same((<StateMapEntry>entry).namespace, namespace)
+            )
         ):
             return entry
         entry = <PyObject*>(<StateMapEntry>entry).next
