@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import secrets
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -9,8 +11,10 @@ import pytest
 
 from emberstate.checkpoint.acknowledgement import SlotTask
 from emberstate.checkpoint.coordinator import CheckpointCoordinator, Transaction
+from emberstate.checkpoint.fs_state_backend import FsStateBackend
 from emberstate.checkpoint.memory_state_backend import MemoryStateBackend
 from emberstate.checkpoint.opening import OperatorSpec
+from emberstate.checkpoint.state_backend import StateBackend
 from emberstate.errors import CorruptionError, InvariantError, LifecycleError
 from emberstate.keygroups import KeySchema
 from emberstate.runtime.declared_states import broadcast_state, value_state
@@ -42,8 +46,8 @@ class Noted(KeyedBroadcastProcessFunction):
 class Job:
     """One slot and its coordinator."""
 
-    def __init__(self) -> None:
-        self.backend = MemoryStateBackend()
+    def __init__(self, backend: StateBackend | None = None) -> None:
+        self.backend = MemoryStateBackend() if backend is None else backend
         self.coordinator = CheckpointCoordinator.open(
             self.backend.open_storage(),
             "job",
@@ -52,11 +56,14 @@ class Job:
                 OperatorSpec(name=broadcast_operator_name("op"), key_schema=KEYS, max_parallelism=1),
             ],
         )
-        self.slot = OperatorSlot(
+        self.slot = self.new_slot()
+        self.batch = 0
+
+    def new_slot(self) -> OperatorSlot:
+        return OperatorSlot(
             lambda backend: KeyedOperator("op", Noted(), backend, output="seen int, cached int, notes int"),
             self.backend, KEYS, max_parallelism=4,
         )  # fmt: skip
-        self.batch = 0
 
     def begin(self) -> Transaction:
         transaction = self.coordinator.begin(self.batch, query="q", source=str(self.batch))
@@ -74,6 +81,31 @@ class Job:
         self.coordinator.commit(transaction, acknowledgements)
         self.batch += 1
         return result.main
+
+
+def test_progress_is_rows_timers_and_bytes_of_state(tmp_path: Path) -> None:
+    """Catches: a slot that restores, handles rows or writes for long, and is taken for one that hangs."""
+    job = Job(FsStateBackend(tmp_path / "state"))
+    seen = [job.slot.progress()]
+    transaction = job.begin()
+    job.slot.start(*transaction.tasks)
+    job.rows(note="n")
+    seen.append(job.slot.progress())
+    for _ in range(2):
+        job.rows("a")
+        seen.append(job.slot.progress())
+    job.rows(*(secrets.token_hex(40) for _ in range(4000)))  # more than an acknowledgement takes along
+    seen.append(job.slot.progress())
+    job.commit(transaction, "first")
+    seen.append(job.slot.progress())
+    job.slot = job.new_slot()
+    seen.append(job.slot.progress())
+    transaction = job.begin()
+    assert job.slot.start(*transaction.tasks) == "restored"
+    seen.append(job.slot.progress())
+    assert len(set(seen)) == len(seen) - 1, seen  # but for the two that have done nothing
+    assert seen[0] == seen[-2] == "0 bytes of state read and written"
+    job.slot.close()
 
 
 def test_hot_from_commit_to_commit() -> None:

@@ -6,6 +6,7 @@ import dataclasses
 import os
 import random
 import secrets
+import signal
 import socket
 import threading
 from collections.abc import Iterator
@@ -16,13 +17,16 @@ import pytest
 
 from emberstate.errors import FencedError, RowTypeError, SlotDiedError, SlotRefusedError
 from emberstate.runtime.times import MAX_TIME
+from emberstate.spark import slot_client
 from emberstate.spark.slot_address import address_of, peer_of
 from emberstate.spark.slot_frames import ConnectionEndedError, Kind, receive_frame, send_frame
 from emberstate.spark.slot_request import HELLO_SIZE, Hello, SlotAnswer, SlotEnd, SlotFailure
+from emberstate.spark.slot_spawn import spawn
 from tests.patience import PATIENCE
 from tests.spark.slot_functions import Both, Noting
 from tests.spark.slot_job import SCHEMA, Job, Rows, Sums, acknowledgements, batch_of, stream_of
 from tests.spark.slot_world import Say, World, heard, is_bound, open_world, wait_for_end
+from tests.spark.spark_session import wait_for
 
 
 @pytest.fixture
@@ -274,6 +278,28 @@ def test_a_name_cannot_be_guessed(world: World) -> None:
             squatter.bind(address_of(dataclasses.replace(job.place, token=token), job.executor))
             assert job.run([("a", 1, "")])[0].start in ("restored", "promoted")
     assert job.address == name and is_bound(name), "whoever has the token finds it again"
+
+
+def test_a_name_that_is_held_and_never_answers_is_passed_over(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches: a job that is refused for as long as somebody holds a name, without even listening there."""
+    job = world.job()
+    incarnation = job.coordinator.holder.incarnation
+    started = spawn(job.place, address_of(job.place, job.executor, 1), job.executor, incarnation)
+    assert started is not None
+    wait_for(lambda: _listens(address_of(job.place, job.executor, 1)), "the slot")
+    with socket.socket(socket.AF_UNIX) as squatter:
+        squatter.bind(job.address)
+        monkeypatch.setattr(slot_client, "START_SECONDS", 0.1)
+        assert job.run([("a", 1, "")])[1] == {"a": 1}
+        assert world.pid(job) == started.pid
+    os.kill(started.pid, signal.SIGTERM)
+    started.fate(PATIENCE)  # no zombie
+    started.close()
+
+
+def _listens(address: bytes) -> bool:
+    with socket.socket(socket.AF_UNIX) as connection:
+        return connection.connect_ex(address) == 0
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can be another user")

@@ -250,7 +250,7 @@ class _SlotClient:
     def _end_stalled(self, connection: WatchedConnection, stalled: StalledError) -> str:
         """End a slot that does not go on; what to say of it."""
         condition = connection.peer.condition()
-        ended = "and was ended" if connection.peer.kill() else "and could not be ended from here"
+        ended = "and was ended" if connection.peer.kill() else "and could not be ended from here: end it by kill -9"
         return (
             f"its process ({condition}) made no progress for {self._place.stall_seconds:g} s {ended}. What it was "
             f"doing: {stalled}."
