@@ -192,17 +192,16 @@ def hostile_map_state(chance: random.Random, strikes_in: str) -> None:
         for _ in range(20):
             user_key = Hostile(chance.randrange(size + 3), strikes_in)
             attack = chance.choice(strikes)
+            uses_of_it: list[Callable[[], object]] = [
+                partial(handle.get, user_key),
+                partial(handle.put, user_key, 1),
+                partial(handle.remove, user_key),
+                partial(handle.contains, user_key),
+                partial(backend.changes, before),
+                lambda: list(handle.items() or ()),
+            ]
             with contextlib.suppress(KeyContextError):
-                chance.choice(
-                    [
-                        partial(handle.get, user_key),
-                        partial(handle.put, user_key, 1),
-                        partial(handle.remove, user_key),
-                        partial(handle.contains, user_key),
-                        partial(backend.changes, before),
-                        lambda: list(handle.items() or ()),
-                    ]
-                )()
+                chance.choice(uses_of_it)()
             attack = None
             if backend.context.closed:
                 return
@@ -226,14 +225,13 @@ def dying_values(chance: random.Random) -> None:
         states.put(key, NS, Dying())
     for _ in range(40):
         key = chance.randrange(20)
-        attack = chance.choice(
-            [
-                partial(states.get, key, NS),
-                partial(states.put, key, NS, 0),
-                partial(states.remove, key, NS),
-                lambda: states.snapshot().release(),
-            ]
-        )
+        strikes: list[Callable[[], object]] = [
+            partial(states.get, key, NS),
+            partial(states.put, key, NS, 0),
+            partial(states.remove, key, NS),
+            lambda: states.snapshot().release(),
+        ]
+        attack = chance.choice(strikes)
         chance.choice([states.put, states.put_and_get_old])(key, NS, Dying())
         attack = None
         states.check_invariants()

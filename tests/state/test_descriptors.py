@@ -16,6 +16,7 @@ from emberstate.state.descriptors import (
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
+    StateDescriptor,
     ValueStateDescriptor,
 )
 from emberstate.state.ttl import TtlClock, TtlConfig, TtlTime
@@ -86,7 +87,7 @@ def test_a_time_to_live_may_be_a_duration() -> None:
 def test_what_is_declared_alike_is_equal() -> None:
     """Catches descriptors that are told apart by which object they are, and a default that has no hash."""
     collect = Collect()
-    alike = [
+    alike: list[list[StateDescriptor]] = [
         [ValueStateDescriptor("s", list[int], default=[1], ttl="1 hour") for _ in range(2)],
         [ValueStateDescriptor("s", list[int], default=[2]) for _ in range(2)],
         [ValueStateDescriptor("s", int) for _ in range(2)],
