@@ -5,4 +5,4 @@ from __future__ import annotations
 from typing import Final
 
 #: Seconds. Long enough for any machine under any load; nothing is asserted of it.
-PATIENCE: Final = 300.0
+PATIENCE: Final = 900.0

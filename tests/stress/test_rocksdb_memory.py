@@ -7,7 +7,7 @@ import pytest
 from .rocksdb_memory import MIB, prove
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_memory_stays_within_its_limit() -> None:
     """Catches: a cache, buffer or log that grows with the state or with a transaction instead of stopping."""
     result = prove(limit=32 * MIB, state_bytes=160 * MIB, seed=1)
