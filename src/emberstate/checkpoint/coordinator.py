@@ -281,10 +281,12 @@ class CheckpointCoordinator:
         transaction: Transaction,
         acknowledgements: Sequence[Acknowledgement],
         micros: Mapping[str, int] | None = None,
+        stage_watermarks: Mapping[str, int] | None = None,
     ) -> Manifest:
         """Make the transaction's result the latest checkpoint: durable, whole, or not at all.
 
-        `micros` says how long parts of the batch took; it is stored for people.
+        `stage_watermarks` is stored with the batch. `micros` says how long parts of the batch took; it is stored for
+        people.
 
         Raises:
             FencedError: another process has taken the job over. If the commit was made all the same, the other
@@ -312,7 +314,10 @@ class CheckpointCoordinator:
             origin=ident,
             location=start.location,
             parent=Parent(start.number, start.id),
-            batch=_with_max_event_time(transaction.batch, start.times, acknowledgements),
+            batch=msgspec.structs.replace(
+                _with_max_event_time(transaction.batch, start.times, acknowledgements),
+                stage_watermarks=None if stage_watermarks is None else dict(stage_watermarks),
+            ),
             operators=state.operators,
             outputs=state.outputs,
             stages=self._stages,

@@ -169,6 +169,8 @@ class Batch(msgspec.Struct, frozen=True, omit_defaults=True):
     max_event_time: Micros | None = None
     #: Of a batch without rows.
     idle: Idle | None = None
+    #: How far event time has got in stages after the one that it comes from; None if the writer did not know of it.
+    stage_watermarks: Annotated[dict[Name, Micros], Meta(max_length=1000)] | None = None
 
 
 class Parent(msgspec.Struct, frozen=True):

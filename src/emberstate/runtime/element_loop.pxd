@@ -34,6 +34,7 @@ cdef class ElementLoop:
     cdef DomainTimers processing
     cdef public tuple methods
     cdef public list outputs
+    cdef public object note
     cdef readonly list of_key
     cdef public long long watermark
     cdef public long long processing_time

@@ -58,6 +58,7 @@ class ElementLoop:
         "key_context",
         "late",
         "methods",
+        "note",
         "of_key",
         "out_of_orderness",
         "outputs",
@@ -75,6 +76,7 @@ class ElementLoop:
     processing: DomainTimers
     methods: tuple[Callable[[Any, Any], Any], ...]
     outputs: list[Any]
+    note: Callable[[], None] | None
     of_key: list[Any]
     watermark: int
     processing_time: int
@@ -109,6 +111,7 @@ class ElementLoop:
         self.fire_due = fire_due
         self.late = late
         self.outputs = []
+        self.note = None
         self.of_key = []
         self.groups = None
         self.times = None
@@ -173,6 +176,7 @@ class ElementLoop:
         key_context: KeyContext = self.key_context
         event: DomainTimers = self.event
         processing: DomainTimers = self.processing
+        note = self.note
         for i in range(len(keys)):
             key = keys[i]
             if timed:
@@ -200,6 +204,8 @@ class ElementLoop:
             if result is not None:
                 collect(result, self.outputs)
             self.user_code = False
+            if note is not None:
+                note()
             if event.next_time <= context.event_now or processing.next_time <= self.processing_time:
                 self.fire_due()
         self.of_key = []
@@ -221,6 +227,7 @@ class ElementLoop:
         key_context: KeyContext = self.key_context
         event: DomainTimers = self.event
         processing: DomainTimers = self.processing
+        note = self.note
         method = self.methods[0]
         context.timed = timed
         for i in range(len(keys)):
@@ -247,6 +254,8 @@ class ElementLoop:
             if result is not None:
                 collect(result, self.outputs)
             self.user_code = False
+            if note is not None:
+                note()
             if event.next_time <= context.event_now or processing.next_time <= self.processing_time:
                 self.fire_due()
                 context.timed = False

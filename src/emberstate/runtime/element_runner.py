@@ -16,12 +16,14 @@ from emberstate.runtime.broadcast import BroadcastSide
 from emberstate.runtime.context import FunctionContext
 from emberstate.runtime.domain_timers import KeyedTimer, TimeDomain
 from emberstate.runtime.element_loop import ElementLoop, collect
+from emberstate.runtime.emissions import Emissions
 from emberstate.runtime.function_host import FunctionHost
+from emberstate.runtime.held_rows import HeldRows, LateRow
 from emberstate.runtime.keyed_input import InputRows
 from emberstate.runtime.outputs import MAIN, OutputRows, TransactionResult
 from emberstate.runtime.row import RowType
 from emberstate.runtime.timer_service import TimerService
-from emberstate.runtime.times import MIN_TIME
+from emberstate.runtime.times import MAX_TIME, MIN_TIME
 from emberstate.state.keyed_state_backend import KeyedStateBackend
 
 #: The names of the two timer queues, which are stored.
@@ -41,6 +43,9 @@ class ElementRunner:
         row_types: Mapping[str, RowType | None],
         late_output: str | None,
         out_of_orderness: int,
+        *,
+        followed: bool = False,
+        held: HeldRows | None = None,
     ) -> None:
         self._host = host
         self._backend = backend
@@ -48,6 +53,10 @@ class ElementRunner:
         self._row_types = row_types
         self._late_output = late_output
         self._lag = out_of_orderness
+        self._followed = followed
+        self._held = held
+        self._emissions: Emissions | None
+        self._watermark = MIN_TIME
         #: Since it was made, failed attempts included.
         self.rows = self.late_rows = self.timers_fired = self.broadcast_rows = 0
         self._keys: list[Any] = []  # of the rows at hand
@@ -112,7 +121,12 @@ class ElementRunner:
             name: OutputRows(f"operator {self._host.operator_name!r}, output {name!r} of {self._host.label}", row_type)
             for name, row_type in self._row_types.items()
         }
-        self._loop.outputs = self.outputs[MAIN].pending
+        main = self.outputs[MAIN]
+        if self._followed:
+            main.emissions = Emissions(main.pending, self.context, self._backend.context)
+        self._emissions = main.emissions
+        self._loop.outputs = main.pending
+        self._loop.note = None if main.emissions is None else main.emissions.note
         self._loop.user_code = False
         self.context.forget()
         self._rows = self._late_rows = self._late_dropped = self._fired = 0
@@ -182,6 +196,12 @@ class ElementRunner:
         if data.times:
             latest = max(data.times)
             self._max_event_time = latest if self._max_event_time is None else max(latest, self._max_event_time)
+        if self._held is not None:
+            self._held.hold(data, self._watermark)
+        else:
+            self._handle(data, numbers)
+
+    def _handle(self, data: InputRows, numbers: list[int] | None) -> None:
         self._keys = data.keys
         try:
             if self._host.by_batch:
@@ -216,6 +236,15 @@ class ElementRunner:
             loop.user_code = False
             place = [("key", data.keys[loop.position]), ("rows", loop.of_key)]
             raise self._host.failure(error, "process_batch", place) from error
+
+    def _release(self, held: HeldRows, until: int) -> None:
+        """Handle the held rows before `until`, timers among them; at the end of time all of them."""
+        for part in held.take(until if until == MAX_TIME else until - 1):
+            if isinstance(part, LateRow):
+                self.advance(part.place)
+                self._handle_late(part.row, part.key, part.time, part.key_group, 0)
+            else:
+                self._handle(part, None)
 
     def _handle_late(self, row: Any, key: Any, time: int, group: int, number: int) -> None:
         self._late_rows += 1
@@ -254,6 +283,8 @@ class ElementRunner:
             result = method(argument, self.context)
             if result is not None:
                 collect(result, self._loop.outputs)
+            if self._emissions is not None:
+                self._emissions.note()
         except Exception as error:
             raise self._host.failure(error, name, place) from error
 
@@ -261,7 +292,12 @@ class ElementRunner:
 
     def set_watermark(self, watermark: int) -> None:
         """Have event time get to `watermark`, and rows before it be late."""
-        self._loop.watermark = watermark
+        self._watermark = watermark
+        if self._held is None:
+            self._loop.watermark = watermark
+        else:
+            self._loop.watermark = MIN_TIME  # what is late was decided when the row was held
+            self._release(self._held, watermark)
         self.advance(watermark)
         self.fire_due()
 
@@ -277,11 +313,15 @@ class ElementRunner:
     def advance(self, until: int) -> None:
         """Fire event-time timers up to `until`, event time moving from one to the next, and then to `until`."""
         context, event = self.context, self.timers.event
+        if self._emissions is not None:
+            self._emissions.moving = until > context.event_now
         while (timer := event.poll(until)) is not None:
             if timer.micros > context.event_now:
                 context.move_watermark(timer.micros)
             context.set_timestamp(timer.micros)
             self._fire(timer)
+        if self._emissions is not None:
+            self._emissions.moving = False
         if until > context.event_now:
             context.move_watermark(until)
 

@@ -15,6 +15,7 @@ from emberstate.checkpoint.state_bindings import bindings_of
 from emberstate.errors import StateDeclarationError
 from emberstate.heap.heap_keyed_state_backend import HeapKeyedStateBackend
 from emberstate.keygroups import KeySchema
+from emberstate.runtime.emissions import with_origins
 from emberstate.runtime.function import (
     KeyedBroadcastProcessFunction,
     KeyedCoProcessFunction,
@@ -77,6 +78,10 @@ class JobSpec:
     out_of_orderness: Duration
     parallelism: int
     max_parallelism: int
+    #: Its rows come from another stage, and wait until event time has passed them (`held_rows`).
+    follows: bool = False
+    #: Its main output goes to a stage that does.
+    followed: bool = False
 
     def __post_init__(self) -> None:
         expected = 2 if isinstance(self.function, KeyedCoProcessFunction) else 1
@@ -105,6 +110,11 @@ class JobSpec:
         return isinstance(self.function, KeyedBroadcastProcessFunction)
 
     @property
+    def handed_on(self) -> RowType | None:
+        """The columns of the main output as the next stage gets it."""
+        return with_origins(self.output) if self.followed and self.output is not None else self.output
+
+    @property
     def row_types(self) -> dict[str, RowType]:
         """The outputs that rows can go to, by name."""
         types = {} if self.output is None else {MAIN: self.output}
@@ -125,6 +135,8 @@ class JobSpec:
             side_outputs=self.side_outputs,
             late_output=self.late_output,
             out_of_orderness=self.out_of_orderness,
+            follows=self.follows,
+            followed=self.followed,
         )
 
     def open_template(self) -> KeyedOperator:

@@ -1,8 +1,8 @@
 """An input of a keyed operator: what its rows are, their key and their event time; and how a batch becomes rows.
 
 A record batch has the input's columns, and may have the rows' key groups in a column `__key_group`, as Spark
-computed them. Two inputs come in one batch so that both are in order of time: a column `__input` says which
-(0 or 1), and the rows are structs in columns `__row0` and `__row1`.
+computed them, and of rows that another stage put out their origins. Two inputs come in one batch so that both are in
+order of time: a column `__input` says which (0 or 1), and the rows are structs in columns `__row0` and `__row1`.
 
 Thread safety: immutable.
 """
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from emberstate.errors import RowTypeError, StateDeclarationError
 from emberstate.keygroups import KeySchema
+from emberstate.runtime.emissions import ORIGIN_COLUMN, REACHED_COLUMN, Origin
 from emberstate.runtime.row import RowType
 from emberstate.runtime.row_batches import make_rows
 from emberstate.runtime.times import FIRST_TIME, LAST_TIME
@@ -42,6 +43,8 @@ class InputRows:
     made: list[Any] | None
     columns: list[list[Any]]
     row_class: type[Any]
+    #: For whom and when another stage put them out; None if none did.
+    origins: list[Origin] | None = None
 
     def rows(self) -> list[Any]:
         """The rows."""
@@ -104,7 +107,11 @@ class KeyedInput:
             groups = _ints(batch.column(KEY_GROUP_COLUMN), "int32", "i")
         else:
             groups = memoryview(array("i", [grouper(key) for key in keys]))
-        return InputRows(keys, groups, self._times(batch, columns), None, columns, self.row_type.row_class)
+        origins = None
+        if ORIGIN_COLUMN in batch.schema.names:
+            parts = (batch.column(name).to_pylist() for name in (ORIGIN_COLUMN, REACHED_COLUMN))
+            origins = list(zip(*parts, strict=True))
+        return InputRows(keys, groups, self._times(batch, columns), None, columns, self.row_type.row_class, origins)
 
     def _keys(self, batch: pa.RecordBatch, columns: list[list[Any]], key_schema: KeySchema) -> list[Any]:
         parts = [columns[self.row_type.position(name)] for name in self.key_columns]

@@ -5,7 +5,8 @@ fires what is due. With event time, rows come sorted by it; before a row of time
 out-of-orderness fire. A row is late if its time is before the watermark that `begin` (or
 `advance_watermark`) was told. A timer that is registered for a time already passed fires when the row or
 timer at hand is done. While timers fire, event time moves from one to the next. So rows in order give the same
-outputs however they are cut into transactions.
+outputs however they are cut into transactions. Rows of an operator that follows another come in any order, and wait
+until the watermark has passed them (`held_rows`).
 
 An error leaves the transaction failed: all that can be done is `roll_back` to a snapshot taken before it. The
 function is made anew from its prototype then: what the failed attempt set as attributes does not survive.
@@ -26,6 +27,7 @@ from emberstate.runtime.broadcast import BroadcastSide
 from emberstate.runtime.element_runner import ElementRunner
 from emberstate.runtime.function import ProcessFunction
 from emberstate.runtime.function_host import FunctionHost
+from emberstate.runtime.held_rows import HeldRows
 from emberstate.runtime.keyed_input import InputRows, KeyedInput, read_two
 from emberstate.runtime.operator_snapshot import OperatorSnapshot
 from emberstate.runtime.outputs import MAIN, TransactionResult
@@ -105,12 +107,17 @@ class KeyedOperator:
         side_outputs: Mapping[str, RowType | str | None] | None = None,
         late_output: str | None = None,
         out_of_orderness: Duration = "0 seconds",
+        follows: bool = False,
+        followed: bool = False,
     ) -> None:
         """Make an operator around a backend, which it closes when it is closed.
 
         `inputs` (one, or two for a `KeyedCoProcessFunction`) are needed for record batches, not for `process`.
         An output without a schema is not checked and cannot become record batches. `late_output` gets the late
         rows that the function does not handle; it has the schema of the input.
+
+        Rows of an operator that `follows` another wait, and are handled when the watermark gets beyond them, in order
+        of their event time. The rows that one which is `followed` puts out say where they come from.
         """
         self.name = check_state_name(name)
         self.backend = backend
@@ -126,6 +133,10 @@ class KeyedOperator:
         if not 0 <= lag <= MAX_LAG:
             raise StateDeclarationError(f"out-of-orderness of operator {name!r} makes no sense: {out_of_orderness}")
         self._lag = lag
+        self._follows = follows
+        self._followed = followed
+        if follows and (len(self._inputs) != 1 or self._inputs[0].event_time is None):
+            raise StateDeclarationError(f"operator {name!r} follows another: it has one input, with an event time")
         self._phase = Phase.NEW
         self._watermark = MIN_TIME
         self._transactions = self._roll_backs = 0
@@ -162,8 +173,16 @@ class KeyedOperator:
     def open(self) -> None:
         """Register the states and timers, and open the function. A restore comes after it, before `begin`."""
         self._need("open()", Phase.NEW)
+        held = HeldRows(self.backend, self._inputs[0].row_type.row_class, self._lag) if self._follows else None
         self._runner = ElementRunner(
-            self._host, self.backend, self._broadcast, self._row_types, self._late_output, self._lag
+            self._host,
+            self.backend,
+            self._broadcast,
+            self._row_types,
+            self._late_output,
+            0 if self._follows else self._lag,
+            followed=self._followed,
+            held=held,
         )
         self._phase = Phase.IDLE
 

@@ -227,7 +227,8 @@ def _contents(outputs: Mapping[str, OutputRows]) -> list[tuple[str, int, bytes]]
     """Outputs with rows, as they are stored."""
     contents = []
     for name, output in outputs.items():
-        if output.row_type is None:
+        row_type = output.stored_type
+        if row_type is None:
             if output.rows:
                 raise StateDeclarationError(
                     f"{output.label} has no schema, and a row came: {output.rows[0]!r:.200}. Declare its schema."
@@ -236,7 +237,7 @@ def _contents(outputs: Mapping[str, OutputRows]) -> list[tuple[str, int, bytes]]
         batches = output.batches()
         rows = sum(batch.num_rows for batch in batches)
         if rows:
-            contents.append((name, rows, write_output(batches, output.row_type)))
+            contents.append((name, rows, write_output(batches, row_type)))
     return contents
 
 

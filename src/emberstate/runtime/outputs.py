@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from emberstate.errors import RowTypeError, StateDeclarationError
+from emberstate.runtime.emissions import Emissions, with_origins
 from emberstate.runtime.row import RowType
 from emberstate.runtime.row_batches import all_tuples
 from emberstate.runtime.row_checks import check_value
@@ -27,11 +28,13 @@ MAIN: Final = "main"
 class OutputRows:
     """The rows of one output in one transaction; without a row type they are not checked."""
 
-    __slots__ = ("_batches", "_checked", "_pending", "label", "row_type")
+    __slots__ = ("_batches", "_checked", "_pending", "emissions", "label", "row_type")
 
     def __init__(self, label: str, row_type: RowType | None) -> None:
         self.label = label
         self.row_type = row_type
+        #: What goes along with the rows into record batches, if anything does.
+        self.emissions: Emissions | None = None
         self._pending: list[Any] = []
         self._checked = 0  # of those that are pending
         self._batches: list[pa.RecordBatch] = []
@@ -40,6 +43,13 @@ class OutputRows:
     def pending(self) -> list[Any]:
         """Where rows are appended; the same list until they are sealed."""
         return self._pending
+
+    @property
+    def stored_type(self) -> RowType | None:
+        """The columns of the record batches."""
+        if self.row_type is None or self.emissions is None:
+            return self.row_type
+        return with_origins(self.row_type)
 
     @property
     def rows(self) -> list[Any]:
@@ -75,15 +85,17 @@ class OutputRows:
         """Make a record batch of the pending rows."""
         from emberstate.runtime.arrow_rows import batch_of
 
-        if self.row_type is None:
+        row_type = self.stored_type
+        if self.row_type is None or row_type is None:
             raise StateDeclarationError(f"{self.label} has no schema, so it cannot become a DataFrame: declare one")
         pending = self._pending
         if not pending:
             return
         if not all_tuples(pending, len(self.row_type.names)):
             pending[:] = [self._as_tuple(row) for row in pending]
+        rows = pending if self.emissions is None else self.emissions.attach()
         try:
-            self._batches.append(batch_of(pending, self.row_type))
+            self._batches.append(batch_of(rows, row_type))
         except RowTypeError as error:
             raise RowTypeError(f"{self.label}: {error}") from None
         pending.clear()

@@ -11,8 +11,8 @@ Its input is not looked at, and may be gone; unless the query has a stateful ope
 whose own state is committed only by running it.
 
 Of the watermark: a batch starts with what the rows up to the batch before gave. The stage that event time comes from
-fires timers as rows come; what it puts out has times after the last batch's watermark, so a later stage starts
-from that one, sees its rows, and then gets to this batch's.
+fires timers as rows come. A later stage goes on from where it was at the end of the batch before, and gets to a
+watermark of its own (`watermark.stage_watermarks`); one with an event time holds rows until then.
 
 Thread safety: one thread, that of the query's batches; a savepoint is taken by any, between the coordinator's steps.
 Made for one run of one query.
@@ -59,7 +59,7 @@ from emberstate.spark.slot_request import SlotAnswer, SlotRequest
 from emberstate.spark.slot_shim import ANSWER_SCHEMA, SlotShim
 from emberstate.spark.source_position import SourcePosition, evaluate, has_stateful_operator
 from emberstate.spark.task_errors import emberstate_error, naming_sink
-from emberstate.spark.watermark import idle_since, next_watermark
+from emberstate.spark.watermark import idle_since, next_watermark, stage_watermarks
 from emberstate.state.durations import as_duration
 
 if TYPE_CHECKING:
@@ -97,6 +97,7 @@ class BatchRunner:
         self._stages = recorded_stages(row_types)
         self._coordinator = open_job(plan, self._jobs, self._stages, backend, batch, position)
         self._programs = [self._program(spark, number) for number in range(len(self._jobs))]
+        self._warned: set[str] = set()  # stages whose late rows were told of
         self.last_progress: Progress | None = None
         #: Processing-time timers that were waiting when the last batch that ran ended.
         self.waiting_timers = 0
@@ -209,28 +210,44 @@ class BatchRunner:
     ) -> Manifest:
         spark = frame.sparkSession
         timed = self._plan.event_time_stage
+        later = stage_watermarks(self._plan, begun.start.times, begun.batch)
         acknowledgements: list[Acknowledgement] = []
         for number, job in enumerate(self._jobs):
-            later = timed is not None and number > timed
             tasks, side = _tasks_of(begun, job)
             end = end_watermark
-            if later:
-                before = begun.start.times
-                tasks = [_at_watermark(task, None if before is None else before.watermark) for task in tasks]
-                end = begun.batch.watermark if end is None else end
+            if timed is not None and number > timed:
+                before, reached = later.get(job.name, (None, None))
+                tasks = [_at_watermark(task, before) for task in tasks]
+                end = reached if end is None else end
             run, all_acknowledgements = self._run_stage(frame, number, tasks, side, end)
             if timed is not None and number != timed:
                 all_acknowledgements = [
                     msgspec.structs.replace(one, max_event_time=None) for one in all_acknowledgements
                 ]
+            if job.follows:
+                self._warn_of_late_rows(job.name, run)
             runs.append(run)
             acknowledgements += all_acknowledgements
             if number + 1 < len(self._jobs):
                 written = [output for one in run.acknowledgements for output in one.outputs if output.name == MAIN]
                 outputs = [_content(output) for output in written]
-                frame = output_frame(spark, outputs, self._row_types[number][MAIN], self._backend)
+                assert job.handed_on is not None
+                frame = output_frame(spark, outputs, job.handed_on, self._backend)
         with self._coordinating:
-            return self._coordinator.commit(begun, acknowledgements, commit_micros(runs))
+            reached_by = {name: end for name, (_, end) in later.items()}
+            return self._coordinator.commit(begun, acknowledgements, commit_micros(runs), reached_by)
+
+    def _warn_of_late_rows(self, stage: str, run: StageRun) -> None:
+        """Say, once per stage, that rows were stamped older than it allows: no later batch will make it better."""
+        late = sum(one.counts.get("late_rows", 0) for one in run.acknowledgements)
+        if late and stage not in self._warned:
+            self._warned.add(stage)
+            log.warning(
+                "Pipeline %r: %d rows came late to stage %r: the stage before stamped them older than event time was "
+                "when it put them out, as with the start of a window that is over. Stamp them with the window's end, "
+                "or give event_time(column, out_of_orderness) of stage %r as much as they are older",
+                self._plan.name, late, stage, stage,
+            )  # fmt: skip
 
     def _run_stage(
         self, frame: DataFrame, number: int, tasks: Sequence[SlotTask], side: SlotTask | None, end_watermark: int | None

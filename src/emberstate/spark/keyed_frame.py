@@ -2,7 +2,8 @@
 
 Partition i holds the rows of slot i and no others, whatever adaptive execution would like, so that a task's
 partition id is its slot. With event time, rows are sorted by it within the slot, and rows of the same time keep the
-order in which they came from one input partition: a task that runs again sees them in the same order.
+order in which they came from one input partition: a task that runs again sees them in the same order. Rows that another
+stage put out stay in that order alone; the slot holds them until their time has come.
 
 Two inputs come in one DataFrame (`tagged`), so that it is evaluated once: a column `__input` says of which a row is,
 and the rows are structs in `__row0` and `__row1`. Rows of a broadcast input go to every slot, before all others, as
@@ -58,12 +59,15 @@ def keyed_frame(frame: DataFrame, job: JobSpec, anchor: DataFrame | None) -> Dat
     if job.has_broadcast:
         order.append(INPUT_COLUMN)
     keyed = frame.withColumn(KEY_GROUP_COLUMN, _by_input(job, _key_group))
-    if job.inputs[0].event_time is not None:
+    if job.follows:
+        order.append(_ORDER_COLUMN)
+    elif job.inputs[0].event_time is not None:
         keyed = keyed.withColumn(_TIME_COLUMN, _by_input(job, _time))
-        order.append(_TIME_COLUMN)
+        order += [_TIME_COLUMN, _ORDER_COLUMN]
+    elif order:
+        order.append(_ORDER_COLUMN)
     if order:
         keyed = keyed.withColumn(_ORDER_COLUMN, F.monotonically_increasing_id())
-        order.append(_ORDER_COLUMN)
     slot = F.expr(f"cast({KEY_GROUP_COLUMN} * {job.parallelism} div {job.max_parallelism} as int)")
     if job.has_broadcast:
         everywhere = F.sequence(F.lit(0), F.lit(job.parallelism - 1))

@@ -8,8 +8,6 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
-from typing import Final
 
 from emberstate.checkpoint.batch_order import check_order
 from emberstate.checkpoint.catalogue import read_savepoint
@@ -20,7 +18,6 @@ from emberstate.checkpoint.state_backend import StateBackend
 from emberstate.checkpoint.storage import Storage
 from emberstate.errors import RestoreRefusedError
 from emberstate.runtime.job_spec import JobSpec
-from emberstate.runtime.operator import MAX_LAG
 from emberstate.runtime.operator_slot import broadcast_operator_name
 from emberstate.runtime.outputs import MAIN
 from emberstate.runtime.row import RowType
@@ -29,10 +26,6 @@ from emberstate.spark.recorded_outputs import delivered_as
 from emberstate.spark.source_position import SourcePosition, offsets_before
 
 _log = logging.getLogger("emberstate.spark")
-
-#: A stage after the one that event time comes from fires no timers among its rows.
-_NEVER_AMONG_ROWS: Final = timedelta(microseconds=MAX_LAG)
-
 
 def job_specs(
     plan: PipelinePlan,
@@ -44,10 +37,12 @@ def job_specs(
     """The stages, each with the columns of what it reads; `row_types` are those of the stages' outputs."""
     jobs, rows = [], input
     timed = plan.event_time_stage
+    follows = [
+        timed is not None and number > timed and stage.has_event_time for number, stage in enumerate(plan.stages)
+    ]
     for number, stage in enumerate(plan.stages):
-        if timed is not None and number > timed:
-            stage = dataclasses.replace(stage, out_of_orderness=_NEVER_AMONG_ROWS)
-        jobs.append(stage.job_spec(rows, others, parallelism=parallelism, max_parallelism=plan.max_parallelism))
+        job = stage.job_spec(rows, others, parallelism=parallelism, max_parallelism=plan.max_parallelism)
+        jobs.append(dataclasses.replace(job, follows=follows[number], followed=any(follows[number + 1 : number + 2])))
         rows = row_types[number].get(MAIN, rows)
     return jobs
 

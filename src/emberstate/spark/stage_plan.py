@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from emberstate.errors import StateDeclarationError
+from emberstate.runtime.emissions import ORIGIN_COLUMN, REACHED_COLUMN
 from emberstate.runtime.function import KeyedBroadcastProcessFunction, KeyedCoProcessFunction, ProcessFunction
 from emberstate.runtime.job_spec import JobSpec, RestoreChoices
 from emberstate.runtime.keyed_input import INPUT_COLUMN, KEY_GROUP_COLUMN, ROW_COLUMNS, KeyedInput
@@ -24,7 +25,10 @@ if TYPE_CHECKING:
 NullKeys = Literal["refuse", "drop"]
 
 #: Columns that the library adds on the way to a slot.
-RESERVED = (KEY_GROUP_COLUMN, INPUT_COLUMN, *ROW_COLUMNS, "__slot", "__order", "__time", "__tick", "__broadcast")
+RESERVED = (
+    *(KEY_GROUP_COLUMN, INPUT_COLUMN, *ROW_COLUMNS, ORIGIN_COLUMN, REACHED_COLUMN),
+    *("__slot", "__order", "__time", "__tick", "__broadcast"),
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

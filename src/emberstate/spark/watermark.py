@@ -6,6 +6,11 @@ without rows it goes on at the pace of the clock, from where it was.
 Both follow from the last committed batch alone, so a restart changes nothing. Time counts as idle only once a batch has
 come that found no rows: rows that waited for a slow sink, or for a driver to come back, are not overtaken.
 
+A stage after the one that event time comes from handles in batch n its rows before a watermark of its own, that of the
+stage before it less its own `out_of_orderness`, and its timers up to it. What comes to it in later batches was put out
+by timers and rows at or after that watermark of the stage before, so nothing is late but what was stamped older than
+its out-of-orderness allows.
+
 Thread safety: pure functions.
 """
 
@@ -39,3 +44,23 @@ def idle_since(plan: PipelinePlan, last: Batch | None) -> Idle | None:
     if last.idle is not None:
         return Idle(last.idle.since, max(reached, last.idle.watermark))
     return Idle(last.processing_time, reached if last.watermark is None else max(reached, last.watermark))
+
+
+def stage_watermarks(plan: PipelinePlan, last: Batch | None, batch: Batch) -> dict[str, tuple[int | None, int]]:
+    """Of every stage after the one that event time comes from: where it begins `batch`, and where it is at its end.
+
+    It never goes back: not even if another out-of-orderness was declared since `last`.
+    """
+    found: dict[str, tuple[int | None, int]] = {}
+    if plan.event_time_stage is None or batch.watermark is None:
+        return found
+    reached = batch.watermark
+    for stage in plan.stages[plan.event_time_stage + 1 :]:
+        before = None if last is None else last.watermark  # where earlier versions had all stages at the end of a batch
+        if last is not None and last.stage_watermarks is not None:
+            before = last.stage_watermarks.get(stage.name)
+        if stage.has_event_time:
+            reached -= as_micros(stage.out_of_orderness, "out_of_orderness")
+        reached = reached if before is None else max(reached, before)
+        found[stage.name] = before, reached
+    return found
