@@ -6,7 +6,6 @@ run again.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,15 +15,16 @@ import pyarrow as pa
 import emberstate as es
 from emberstate.checkpoint.acknowledgement import Acknowledgement
 from emberstate.checkpoint.chain import ChainPolicy
-from emberstate.checkpoint.coordinator import Transaction
+from emberstate.checkpoint.coordinator import CheckpointCoordinator, Transaction
+from emberstate.checkpoint.opening import OperatorSpec
 from emberstate.checkpoint.stored_files import read_place
 from emberstate.keygroups import slot_for_key_group
-from emberstate.runtime.job_spec import JobSpec
+from emberstate.runtime.job_spec import JobSpec, RestoreChoices
 from emberstate.runtime.operator_slot import OperatorSlot
 from emberstate.runtime.output_files import read_output
 from emberstate.runtime.outputs import MAIN
 from emberstate.runtime.row import RowType
-from emberstate.spark.opened_job import job_specs, open_job
+from emberstate.spark.opened_job import job_specs
 from emberstate.spark.watermark import idle_since, next_watermark, stage_watermarks
 from emberstate.testing.input_batches import batches_by_slot
 
@@ -35,7 +35,7 @@ class LocalStages:
     """Runs the batches of a pipeline, whose input has `schema`; keeps what came out of every stage."""
 
     def __init__(self, pipeline: es.Pipeline, schema: str, parallelism: int = 1) -> None:
-        self._plan, self._schema = dataclasses.replace(pipeline._plan, policy=_POLICY), RowType.of(schema)
+        self._plan, self._schema = pipeline._plan, RowType.of(schema)
         #: By stage and output, in the order in which it came.
         self.outputs: dict[tuple[str, str], list[Any]] = {}
         self.late_rows = 0
@@ -47,7 +47,12 @@ class LocalStages:
         self.close()
         plan, rows = self._plan, self._schema
         self._jobs = job_specs(plan, plan.row_types(rows), rows, {}, parallelism)
-        self._coordinator = open_job(plan, self._jobs, plan.backend)
+        specs: list[OperatorSpec] = []
+        for job in self._jobs:
+            template = job.open_template()
+            specs += job.operator_specs(template, RestoreChoices())
+            template.close()
+        self._coordinator = CheckpointCoordinator.open(plan.backend.open_storage(), plan.name, specs, policy=_POLICY)
         self._slots = [[self._new_slot(job) for _ in range(parallelism)] for job in self._jobs]
 
     def close(self) -> None:

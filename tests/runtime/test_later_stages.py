@@ -217,3 +217,31 @@ def counting() -> es.KeyedProcessFunction:
             yield (self.seen.value(),)
 
     return Counting()
+
+
+class PassedOn(es.KeyedProcessFunction):
+    """Puts every row out at once; and one by a timer, when the next second has begun."""
+
+    def process_element(self, row: Any, ctx: Any) -> Iterator[Any]:
+        if ctx.operator_name == "0":
+            ctx.timers.register_event_time("second", ctx.timestamp + SECOND)
+        yield row.key, row.ts, row.value
+
+    def on_timer(self, timer: Any, ctx: Any) -> Iterator[Any]:
+        yield ctx.key, timer.time - timedelta(microseconds=1), -1
+
+
+def test_the_delay_is_one_batch() -> None:
+    """Catches: rows that wait for longer than the watermark needs to pass them, or a batch more with every stage."""
+    pipeline = es.Pipeline("job", es.MemoryStateBackend())
+    for name in "012":
+        pipeline = pipeline.key_by("key").event_time("ts").process(name, PassedOn(), ROWS)
+    stages = LocalStages(pipeline.sink(lambda df, batch: None), ROWS, 2)
+    for batch in range(4):
+        stages.run([("ab"[n % 2], at(batch * 10 + n), batch) for n in range(10)])
+        for name in "12":
+            told = [row.value for row in stages.outputs.get((name, "main"), [])]
+            assert [told.count(earlier) for earlier in range(batch)] == [10] * (batch - 1) + [9] * (batch > 0)
+            # Timers up to the watermark fire before the rows of the batch, and what they give is handled with them.
+            assert told.count(-1) == max(0, batch * 10 - 1)
+    stages.close()

@@ -10,12 +10,12 @@ import pytest
 import emberstate as es
 from emberstate.checkpoint.clock import ManualClock
 from emberstate.checkpoint.coordinator import CheckpointCoordinator, Transaction
-from emberstate.checkpoint.manifest import Batch, Idle
+from emberstate.checkpoint.manifest import Batch, Idle, InputTime
 from emberstate.checkpoint.memory_storage import MemoryStorage
 from emberstate.checkpoint.opening import OperatorSpec
 from emberstate.keygroups import KeySchema
 from emberstate.spark.pipeline_plan import PipelinePlan
-from emberstate.spark.watermark import idle_since, next_watermark
+from emberstate.spark.watermark import holding_back, idle_since, next_watermark, stage_watermarks
 
 from .pipeline_functions import BURSTS, Bursts
 
@@ -128,3 +128,70 @@ def test_what_says_nothing_about_time() -> None:
     untimed = es.Pipeline("job", es.MemoryStateBackend()).key_by("key").process("b", Bursts(), BURSTS)._plan
     assert next_watermark(untimed, batch(5, None, 100)) is None
     assert next_watermark(plan(), batch(5, 90, 100, (0, 90))) == 100 * SECOND
+
+
+class Both(es.KeyedCoProcessFunction):
+    """Takes two inputs."""
+
+    def process_element1(self, row: Any, ctx: Any) -> None:
+        pass
+
+    def process_element2(self, row: Any, ctx: Any) -> None:
+        pass
+
+
+def two(**of_second: Any) -> PipelinePlan:
+    """A pipeline with two inputs, the first of which may be 2 seconds out of order."""
+    stage = es.Pipeline("job", es.MemoryStateBackend()).key_by("key").event_time("ts", "2 seconds")
+    return stage.connect("slow", "key", event_time="ts", **of_second).process("both", Both(), "n int")._plan
+
+
+def at_times(now: float, *inputs: tuple[float, float | None]) -> Batch:
+    """A batch of two inputs: of each the last time it had rows, and its latest time; in seconds."""
+    times = [
+        InputTime(round(since * SECOND), None if latest is None else round(latest * SECOND)) for since, latest in inputs
+    ]
+    latest = max((one.max_event_time for one in times if one.max_event_time is not None), default=None)
+    return Batch(1, "q", "s", round(now * SECOND), None, latest, inputs=tuple(times))
+
+
+@pytest.mark.parametrize(
+    ("of_second", "last", "expected", "held"),
+    [
+        ({}, at_times(9, (9, 100), (9, 50)), 48, "slow"),
+        ({}, at_times(9, (9, 20), (9, 50)), 18, "first"),
+        ({}, at_times(9, (9, 50), (9, 50)), 48, None),
+        ({"out_of_orderness": "10 seconds"}, at_times(9, (9, 50), (9, 57)), 47, "slow"),
+        ({}, at_times(9, (9, 100), (1, None)), None, "slow"),
+        ({"idle_timeout": "5 seconds"}, at_times(9, (9, 100), (5, None)), None, "slow"),
+        ({"idle_timeout": "5 seconds"}, at_times(9, (9, 100), (4, None)), 98, None),
+        ({"idle_timeout": "5 seconds"}, at_times(9, (9, 100), (4, 50)), 98, None),
+        ({}, Batch(1, "q", "s", 9 * SECOND, None, 30 * SECOND), 28, None),  # of before inputs were told apart
+    ],
+)
+def test_of_two_inputs_the_one_behind_counts(
+    of_second: dict[str, Any], last: Batch, expected: float | None, held: str | None
+) -> None:
+    """Catches: a faster input that makes the other's rows late, or an idle one that holds time back for ever."""
+    found = next_watermark(two(**of_second), last)
+    assert (None if found is None else found / SECOND) == expected
+    assert holding_back(two(**of_second), last) == held
+
+
+def test_later_stages_never_go_back() -> None:
+    """Catches: a watermark of a stage that another out-of-orderness, or an older version's checkpoint, sets back."""
+
+    def plan(allowed: str) -> PipelinePlan:
+        start = es.Pipeline("job", es.MemoryStateBackend()).key_by("key").event_time("ts")
+        first = start.process("a", Bursts(), BURSTS)
+        second = first.key_by("key").event_time("last", allowed).process("b", Bursts(), BURSTS)
+        return second.key_by("key").event_time("last", "1 second").process("c", Bursts(), BURSTS)._plan
+
+    def seconds(last: Batch | None, allowed: str) -> list[Any]:
+        found = stage_watermarks(plan(allowed), last, batch(9, 100, None))
+        return [tuple(None if one is None else one / SECOND for one in found[name]) for name in ("b", "c")]
+
+    assert seconds(None, "5 seconds") == [(None, 95), (None, 94)]
+    known = msgspec.structs.replace(batch(8, 90, None), stage_watermarks={"b": 98 * SECOND, "c": 80 * SECOND})
+    assert seconds(known, "5 seconds") == [(98, 98), (80, 97)]
+    assert seconds(batch(8, 99, None), "5 seconds") == [(99, 99), (99, 99)], "all stages were where the first was"

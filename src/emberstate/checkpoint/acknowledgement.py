@@ -103,6 +103,8 @@ class Acknowledgement(Message, frozen=True, kw_only=True):
     #: The order that is being fulfilled, or was and is not adopted yet. Empty: none.
     rewriting: Ident = ""
     max_event_time: Micros | None = None
+    #: The same of each of two inputs; empty if there is one.
+    input_times: tuple[Micros | None, ...] = ()
     #: Of states that several slots hold, and change alike: a checksum of all of it, by name (`StateChecksum`).
     checksums: dict[Name, str] = {}
     #: What to report: rows, entries, bytes, times.

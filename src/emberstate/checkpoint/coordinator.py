@@ -35,7 +35,17 @@ from emberstate.checkpoint.incarnation import check_newest, claim, fenced, newes
 from emberstate.checkpoint.intent import Intent, fix
 from emberstate.checkpoint.latest import Latest, OnCorruption, find_latest, kept_outputs
 from emberstate.checkpoint.layout import manifest_path, new_id
-from emberstate.checkpoint.manifest import Batch, Holder, Idle, Manifest, Parent, SlotChain, Stage, open_manifest
+from emberstate.checkpoint.manifest import (
+    Batch,
+    Holder,
+    Idle,
+    InputTime,
+    Manifest,
+    Parent,
+    SlotChain,
+    Stage,
+    open_manifest,
+)
 from emberstate.checkpoint.opening import OperatorSpec, opened_operators
 from emberstate.checkpoint.pins import check_not_condemned
 from emberstate.checkpoint.retention import DEFAULT_RETAINED, Collected, Retention, check_retained
@@ -498,4 +508,23 @@ def _with_max_event_time(batch: Batch, before: Batch | None, acknowledgements: S
     idle = None if times else batch.idle
     if before is not None and before.max_event_time is not None:
         times.append(before.max_event_time)
-    return msgspec.structs.replace(batch, max_event_time=max(times, default=None), idle=idle)
+    inputs = _input_times(batch, before, [a.input_times for a in acknowledgements if a.input_times])
+    return msgspec.structs.replace(batch, max_event_time=max(times, default=None), idle=idle, inputs=inputs)
+
+
+def _input_times(
+    batch: Batch, before: Batch | None, found: Sequence[tuple[int | None, ...]]
+) -> tuple[InputTime, ...]:
+    """How far each of two inputs is after the batch; nothing if slots do not tell inputs apart."""
+    if not found:
+        return ()
+    count = len(found[0])
+    earlier = (InputTime(batch.processing_time),) * count if before is None else before.of_inputs(count)
+    inputs = []
+    for one, times in zip(earlier, zip(*found, strict=True), strict=True):
+        came = [time for time in times if time is not None]
+        if came:
+            known = [] if one.max_event_time is None else [one.max_event_time]
+            one = InputTime(batch.processing_time, max(came + known))
+        inputs.append(one)
+    return tuple(inputs)

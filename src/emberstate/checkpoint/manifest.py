@@ -157,6 +157,14 @@ class Idle(msgspec.Struct, frozen=True):
     watermark: Micros
 
 
+class InputTime(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How far one of two inputs has got."""
+
+    #: The processing time of the last batch that had rows of it; of the first batch, if none had.
+    since: Micros
+    max_event_time: Micros | None = None
+
+
 class Batch(msgspec.Struct, frozen=True, omit_defaults=True):
     """The batch whose end a checkpoint is."""
 
@@ -171,6 +179,14 @@ class Batch(msgspec.Struct, frozen=True, omit_defaults=True):
     idle: Idle | None = None
     #: How far event time has got in stages after the one that it comes from; None if the writer did not know of it.
     stage_watermarks: Annotated[dict[Name, Micros], Meta(max_length=1000)] | None = None
+    #: Of two inputs; empty if there is one, or the writer did not tell them apart.
+    inputs: Annotated[tuple[InputTime, ...], Meta(max_length=2)] = ()
+
+    def of_inputs(self, count: int) -> tuple[InputTime, ...]:
+        """The same for so many inputs: if they were not told apart, each may have got as far as all of them had."""
+        if len(self.inputs) == count:
+            return self.inputs
+        return (InputTime(self.processing_time, self.max_event_time),) * count
 
 
 class Parent(msgspec.Struct, frozen=True):

@@ -127,6 +127,7 @@ class SlotCheckpoint:
         outputs: Sequence[tuple[str, int, bytes]] = (),
         *,
         max_event_time: int | None = None,
+        input_times: tuple[int | None, ...] = (),
         counts: dict[str, int] | None = None,
         attempt: str | None = None,
     ) -> Acknowledgement:
@@ -160,6 +161,7 @@ class SlotCheckpoint:
             rewrite=self._rewrite,
             rewriting=self._rewriting(),
             max_event_time=max_event_time,
+            input_times=input_times,
             checksums={} if self._checksum is None else self._checksum.totals(),
             counts={**(counts or {}), "delta_rows": delta.counts.rows, "delta_bytes": delta.counts.size},
         )

@@ -39,6 +39,10 @@ cdef class ElementLoop:
     cdef public long long watermark
     cdef public long long processing_time
     cdef long long out_of_orderness
+    cdef long long second_lag
+    cdef long long first_seen
+    cdef long long second_seen
+    cdef bint in_step
     cdef readonly Py_ssize_t position
     cdef public bint user_code
     cdef object advance

@@ -15,6 +15,7 @@ import cython
 from emberstate.errors import RowTypeError
 from emberstate.runtime.context import FunctionContext
 from emberstate.runtime.domain_timers import DomainTimers
+from emberstate.runtime.times import MIN_TIME
 from emberstate.state.key_context import KeyContext
 
 if not cython.compiled:  # compiled, these are C functions of .pxd files
@@ -54,7 +55,9 @@ class ElementLoop:
         "context",
         "event",
         "fire_due",
+        "first_seen",
         "groups",
+        "in_step",
         "key_context",
         "late",
         "methods",
@@ -65,6 +68,8 @@ class ElementLoop:
         "position",
         "processing",
         "processing_time",
+        "second_lag",
+        "second_seen",
         "times",
         "user_code",
         "watermark",
@@ -81,6 +86,10 @@ class ElementLoop:
     watermark: int
     processing_time: int
     out_of_orderness: int
+    second_lag: int
+    first_seen: int
+    second_seen: int
+    in_step: bool
     groups: Any
     times: Any
     position: int
@@ -96,17 +105,22 @@ class ElementLoop:
         event: DomainTimers,
         processing: DomainTimers,
         methods: tuple[Callable[[Any, Any], Any], ...],
-        out_of_orderness: int,
+        out_of_orderness: tuple[int, ...],
         advance: Callable[[int], None],
         fire_due: Callable[[], None],
         late: Callable[[Any, Any, Any, int, int], None],
+        in_step: bool,
     ) -> None:
+        """`in_step`: a row of one input says that the other has come as far."""
         self.context = context
         self.key_context = key_context
         self.event = event
         self.processing = processing
         self.methods = methods
-        self.out_of_orderness = out_of_orderness
+        self.out_of_orderness = out_of_orderness[0]
+        self.second_lag = out_of_orderness[len(out_of_orderness) - 1]  # compiled, -1 is no index
+        self.first_seen = self.second_seen = MIN_TIME
+        self.in_step = in_step
         self.advance = advance
         self.fire_due = fire_due
         self.late = late
@@ -119,6 +133,16 @@ class ElementLoop:
         self.processing_time = 0
         self.position = 0
         self.user_code = False
+
+    def begin_inputs(self) -> None:
+        """Begin a transaction, in which no row has been seen."""
+        self.first_seen = self.second_seen = MIN_TIME
+
+    def reach(self, watermark: int) -> None:
+        """Have rows before `watermark` be late, of every input."""
+        self.watermark = watermark
+        self.first_seen = max(self.first_seen, watermark)
+        self.second_seen = max(self.second_seen, watermark)
 
     def run(
         self,
@@ -223,6 +247,7 @@ class ElementLoop:
         i: cython.Py_ssize_t
         group: cython.Py_ssize_t
         time: cython.longlong
+        reached: cython.longlong
         context: FunctionContext = self.context
         key_context: KeyContext = self.key_context
         event: DomainTimers = self.event
@@ -239,11 +264,19 @@ class ElementLoop:
                 if time < self.watermark:
                     self.late(row, keys[i], time, group, 0 if inputs is None else inputs[i])
                     continue
-                if time - self.out_of_orderness > context.event_now:
-                    if time - self.out_of_orderness >= event.next_time:
-                        self.advance(time - self.out_of_orderness)
+                if inputs is None:
+                    reached = time - self.out_of_orderness
+                else:  # the least of both, each as far as its rows have come here
+                    if self.in_step or inputs[i] == 0:
+                        self.first_seen = max(self.first_seen, time - self.out_of_orderness)
+                    if self.in_step or inputs[i] == 1:
+                        self.second_seen = max(self.second_seen, time - self.second_lag)
+                    reached = min(self.first_seen, self.second_seen)
+                if reached > context.event_now:
+                    if reached >= event.next_time:
+                        self.advance(reached)
                     else:
-                        context.move_watermark(time - self.out_of_orderness)
+                        context.move_watermark(reached)
                 context.time = time
                 context.timed = True
             if inputs is not None:

@@ -42,17 +42,18 @@ class ElementRunner:
         broadcast: BroadcastSide | None,
         row_types: Mapping[str, RowType | None],
         late_output: str | None,
-        out_of_orderness: int,
+        out_of_orderness: tuple[int, ...],
         *,
         followed: bool = False,
         held: HeldRows | None = None,
+        in_step: bool = False,
     ) -> None:
         self._host = host
         self._backend = backend
         self._broadcast = broadcast
         self._row_types = row_types
         self._late_output = late_output
-        self._lag = out_of_orderness
+        self._lag = out_of_orderness[0]
         self._followed = followed
         self._held = held
         self._emissions: Emissions | None
@@ -82,6 +83,7 @@ class ElementRunner:
             self.advance,
             self.fire_due,
             self._handle_late,
+            in_step,
         )
         self._handles = self._declared_handles()
         self.reset()
@@ -130,12 +132,13 @@ class ElementRunner:
         self._loop.user_code = False
         self.context.forget()
         self._rows = self._late_rows = self._late_dropped = self._fired = 0
-        self._max_event_time: int | None = None
+        self._max_times: list[int | None] = [None] * len(self._host.elements)
         self._last_fired = None
 
     def begin(self, processing_time: int, watermark: int) -> None:
         """Start a transaction, and fire what is due."""
         self.reset()
+        self._loop.begin_inputs()
         if self._broadcast is not None:
             self._broadcast.enter()
         self.timers.event.refresh()
@@ -154,7 +157,8 @@ class ElementRunner:
             late_rows=self._late_rows,
             late_rows_dropped=self._late_dropped,
             timers_fired=self._fired,
-            max_event_time=self._max_event_time,
+            max_event_time=max((time for time in self._max_times if time is not None), default=None),
+            input_times=tuple(self._max_times) if self._host.two_inputs else (),
         )
 
     def progress(self) -> str:
@@ -194,12 +198,19 @@ class ElementRunner:
         self._rows += count
         self.rows += count
         if data.times:
-            latest = max(data.times)
-            self._max_event_time = latest if self._max_event_time is None else max(latest, self._max_event_time)
+            self._note_times(data.times, numbers)
         if self._held is not None:
             self._held.hold(data, self._watermark)
         else:
             self._handle(data, numbers)
+
+    def _note_times(self, times: memoryview, numbers: list[int] | None) -> None:
+        """Remember the latest time of every input."""
+        for number, known in enumerate(self._max_times):
+            pairs = () if numbers is None else zip(times, numbers, strict=True)
+            latest = max(times if numbers is None else (time for time, n in pairs if n == number), default=None)
+            if latest is not None and (known is None or latest > known):
+                self._max_times[number] = latest
 
     def _handle(self, data: InputRows, numbers: list[int] | None) -> None:
         self._keys = data.keys
@@ -294,7 +305,7 @@ class ElementRunner:
         """Have event time get to `watermark`, and rows before it be late."""
         self._watermark = watermark
         if self._held is None:
-            self._loop.watermark = watermark
+            self._loop.reach(watermark)
         else:
             self._loop.watermark = MIN_TIME  # what is late was decided when the row was held
             self._release(self._held, watermark)

@@ -82,6 +82,8 @@ class JobSpec:
     follows: bool = False
     #: Its main output goes to a stage that does.
     followed: bool = False
+    #: No row is older than one that has come, of either input.
+    inputs_in_step: bool = False
 
     def __post_init__(self) -> None:
         expected = 2 if isinstance(self.function, KeyedCoProcessFunction) else 1
@@ -137,6 +139,7 @@ class JobSpec:
             out_of_orderness=self.out_of_orderness,
             follows=self.follows,
             followed=self.followed,
+            inputs_in_step=self.inputs_in_step,
         )
 
     def open_template(self) -> KeyedOperator:

@@ -20,6 +20,7 @@ from emberstate.runtime.emissions import ORIGIN_COLUMN, REACHED_COLUMN, Origin
 from emberstate.runtime.row import RowType
 from emberstate.runtime.row_batches import make_rows
 from emberstate.runtime.times import FIRST_TIME, LAST_TIME
+from emberstate.state.durations import Duration
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -62,7 +63,7 @@ class InputRows:
 class KeyedInput:
     """The rows of one input."""
 
-    __slots__ = ("event_time", "key_columns", "row_type", "zone")
+    __slots__ = ("event_time", "key_columns", "out_of_orderness", "row_type", "zone")
 
     def __init__(
         self,
@@ -71,15 +72,18 @@ class KeyedInput:
         *,
         event_time: str | None = None,
         zone: str | None = None,
+        out_of_orderness: Duration | None = None,
     ) -> None:
         """Rows of `row_type`, by key.
 
-        `zone` says what zone the wall times of a TIMESTAMP_NTZ event time are of.
+        `zone` says what zone the wall times of a TIMESTAMP_NTZ event time are of. An input without an
+        `out_of_orderness` has that of the operator.
         """
         self.row_type = RowType.of(row_type)
         self.key_columns = tuple(key_columns)
         self.event_time = event_time
         self.zone = zone
+        self.out_of_orderness = out_of_orderness
         for column in self.key_columns:
             self.row_type.position(column)
         if event_time is not None:

@@ -109,6 +109,7 @@ class KeyedOperator:
         out_of_orderness: Duration = "0 seconds",
         follows: bool = False,
         followed: bool = False,
+        inputs_in_step: bool = False,
     ) -> None:
         """Make an operator around a backend, which it closes when it is closed.
 
@@ -117,7 +118,8 @@ class KeyedOperator:
         rows that the function does not handle; it has the schema of the input.
 
         Rows of an operator that `follows` another wait, and are handled when the watermark gets beyond them, in order
-        of their event time. The rows that one which is `followed` puts out say where they come from.
+        of their event time. The rows that one which is `followed` puts out say where they come from. With two inputs
+        event time is that of the one which is behind; `inputs_in_step` says that no row is older than one of the other.
         """
         self.name = check_state_name(name)
         self.backend = backend
@@ -129,10 +131,9 @@ class KeyedOperator:
         self._broadcast_row_type = None if broadcast_row_type is None else RowType.of(broadcast_row_type)
         self._late_output = late_output
         self._row_types = self._declared_outputs(output, side_outputs or {}, late_output)
-        lag = as_micros(out_of_orderness, f"out-of-orderness of operator {name!r}")
-        if not 0 <= lag <= MAX_LAG:
-            raise StateDeclarationError(f"out-of-orderness of operator {name!r} makes no sense: {out_of_orderness}")
-        self._lag = lag
+        given = [input.out_of_orderness for input in self._inputs] or [None] * len(self._host.elements)
+        self._lags = tuple(self._checked_lag(out_of_orderness if one is None else one) for one in given)
+        self._in_step = inputs_in_step
         self._follows = follows
         self._followed = followed
         if follows and (len(self._inputs) != 1 or self._inputs[0].event_time is None):
@@ -140,6 +141,14 @@ class KeyedOperator:
         self._phase = Phase.NEW
         self._watermark = MIN_TIME
         self._transactions = self._roll_backs = 0
+
+    def _checked_lag(self, out_of_orderness: Duration) -> int:
+        lag = as_micros(out_of_orderness, f"out-of-orderness of operator {self.name!r}")
+        if not 0 <= lag <= MAX_LAG:
+            raise StateDeclarationError(
+                f"out-of-orderness of operator {self.name!r} makes no sense: {out_of_orderness}"
+            )
+        return lag
 
     def _declared_outputs(
         self, output: RowType | str | None, sides: Mapping[str, RowType | str | None], late: str | None
@@ -173,16 +182,17 @@ class KeyedOperator:
     def open(self) -> None:
         """Register the states and timers, and open the function. A restore comes after it, before `begin`."""
         self._need("open()", Phase.NEW)
-        held = HeldRows(self.backend, self._inputs[0].row_type.row_class, self._lag) if self._follows else None
+        held = HeldRows(self.backend, self._inputs[0].row_type.row_class, self._lags[0]) if self._follows else None
         self._runner = ElementRunner(
             self._host,
             self.backend,
             self._broadcast,
             self._row_types,
             self._late_output,
-            0 if self._follows else self._lag,
+            (0,) if self._follows else self._lags,
             followed=self._followed,
             held=held,
+            in_step=self._in_step,
         )
         self._phase = Phase.IDLE
 

@@ -111,7 +111,12 @@ class OperatorSlot:
         contents = _contents(result.outputs)
         written = time.perf_counter_ns()
         acknowledgements = [
-            self._keyed.prepare(contents, max_event_time=result.max_event_time, counts=_counts(result))
+            self._keyed.prepare(
+                contents,
+                max_event_time=result.max_event_time,
+                input_times=result.input_times,
+                counts=_counts(result),
+            )
         ]
         if self._broadcast is not None:
             acknowledgements.append(self._broadcast.prepare(attempt=broadcast_attempt))

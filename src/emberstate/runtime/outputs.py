@@ -139,6 +139,8 @@ class TransactionResult:
     timers_fired: int
     #: In microseconds; None if there were no rows with a time.
     max_event_time: int | None
+    #: The same of each of two inputs; empty if there is one.
+    input_times: tuple[int | None, ...]
 
     @property
     def main(self) -> list[Any]:

@@ -59,7 +59,7 @@ from emberstate.spark.slot_request import SlotAnswer, SlotRequest
 from emberstate.spark.slot_shim import ANSWER_SCHEMA, SlotShim
 from emberstate.spark.source_position import SourcePosition, evaluate, has_stateful_operator
 from emberstate.spark.task_errors import emberstate_error, naming_sink
-from emberstate.spark.watermark import idle_since, next_watermark, stage_watermarks
+from emberstate.spark.watermark import holding_back, idle_since, next_watermark, stage_watermarks
 from emberstate.state.durations import as_duration
 
 if TYPE_CHECKING:
@@ -69,6 +69,8 @@ log = logging.getLogger("emberstate.spark")
 
 #: What slots call the number of their processing-time timers.
 _WAITING_TIMERS: Final = f"backend/timers/{TIMER_QUEUES[TimeDomain.PROCESSING]}/timers"
+#: After so many batches an input that holds the watermark back is told of.
+_HELD_BACK_BATCHES: Final = 10
 
 
 class BatchRunner:
@@ -98,6 +100,7 @@ class BatchRunner:
         self._coordinator = open_job(plan, self._jobs, self._stages, backend, batch, position)
         self._programs = [self._program(spark, number) for number in range(len(self._jobs))]
         self._warned: set[str] = set()  # stages whose late rows were told of
+        self._held_back = 0  # batches in a row in which rows came and the watermark stood still
         self.last_progress: Progress | None = None
         #: Processing-time timers that were waiting when the last batch that ran ended.
         self.waiting_timers = 0
@@ -185,6 +188,7 @@ class BatchRunner:
         seconds["background"] = max((one.get("rewrites/last_micros", 0) / 1e6 for one in statistics), default=0.0)
         self.waiting_timers = sum(one.get(_WAITING_TIMERS, 0) for one in statistics)
         progress = dataclasses.replace(progress, seconds={"total": done - started, **seconds})
+        self._warn_of_slow_input(progress)
         self.last_progress = progress
         log.info("%s", progress)
         for listener in self._plan.listeners:
@@ -222,7 +226,7 @@ class BatchRunner:
             run, all_acknowledgements = self._run_stage(frame, number, tasks, side, end)
             if timed is not None and number != timed:
                 all_acknowledgements = [
-                    msgspec.structs.replace(one, max_event_time=None) for one in all_acknowledgements
+                    msgspec.structs.replace(one, max_event_time=None, input_times=()) for one in all_acknowledgements
                 ]
             if job.follows:
                 self._warn_of_late_rows(job.name, run)
@@ -248,6 +252,21 @@ class BatchRunner:
                 "or give event_time(column, out_of_orderness) of stage %r as much as they are older",
                 self._plan.name, late, stage, stage,
             )  # fmt: skip
+
+    def _warn_of_slow_input(self, progress: Progress) -> None:
+        """Say that one of two inputs keeps the watermark where it is, once until it moves again."""
+        before = self.last_progress
+        still = before is not None and before.watermark == progress.watermark
+        if progress.watermark_held_by is None or not still:
+            self._held_back = 0
+        elif progress.rows_in:
+            self._held_back += 1
+            if self._held_back == _HELD_BACK_BATCHES:
+                log.warning(
+                    "Pipeline %r: the watermark has stood still at %s for %d batches with rows, since input %r is "
+                    "behind: no timer fires, no window closes. If it may be silent for long, give it an idle_timeout",
+                    self._plan.name, progress.watermark, self._held_back, progress.watermark_held_by,
+                )  # fmt: skip
 
     def _run_stage(
         self, frame: DataFrame, number: int, tasks: Sequence[SlotTask], side: SlotTask | None, end_watermark: int | None
@@ -340,6 +359,7 @@ class BatchRunner:
             state_bytes=_stored_bytes(manifest),
             delta_bytes=total["delta_bytes"],
             watermark=watermark,
+            watermark_held_by=None if ran is None else holding_back(self._plan, ran),
             counters=user_counters(total),
             seconds={},
         )

@@ -42,7 +42,8 @@ def job_specs(
     ]
     for number, stage in enumerate(plan.stages):
         job = stage.job_spec(rows, others, parallelism=parallelism, max_parallelism=plan.max_parallelism)
-        jobs.append(dataclasses.replace(job, follows=follows[number], followed=any(follows[number + 1 : number + 2])))
+        followed = any(follows[number + 1 : number + 2])
+        jobs.append(dataclasses.replace(job, follows=follows[number], followed=followed, inputs_in_step=plan.bounded))
         rows = row_types[number].get(MAIN, rows)
     return jobs
 

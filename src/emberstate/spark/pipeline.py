@@ -173,13 +173,34 @@ class Pipeline:
             )
         )
 
-    def connect(self, name: str, *columns: str, event_time: str | None = None, zone: str | None = None) -> Self:
-        """Add a second input with the same kind of key to the first stage, for a `KeyedCoProcessFunction`."""
+    def connect(
+        self,
+        name: str,
+        *columns: str,
+        event_time: str | None = None,
+        out_of_orderness: Duration | None = None,
+        zone: str | None = None,
+        idle_timeout: Duration | None = None,
+    ) -> Self:
+        """Add a second input with the same kind of key to the first stage, for a `KeyedCoProcessFunction`.
+
+        The watermark is that of the input which is behind. `out_of_orderness` and `idle_timeout` are those of the first
+        input, unless they are given.
+        """
         self._check_other(name)
         if self._next.input is None:
             raise StateDeclarationError("connect comes after key_by")
+        if out_of_orderness is not None:
+            as_duration(out_of_orderness, "out_of_orderness")
+        if idle_timeout is not None:
+            as_duration(idle_timeout, "idle_timeout")
         plan = InputPlan(
-            key_columns=as_columns(columns), event_time=event_time, zone=zone, null_keys=self._next.input.null_keys
+            key_columns=as_columns(columns),
+            event_time=event_time,
+            zone=zone,
+            null_keys=self._next.input.null_keys,
+            out_of_orderness=out_of_orderness,
+            idle_timeout=idle_timeout,
         )
         return self._with(then=dataclasses.replace(self._next, second=(name, plan)))
 

@@ -53,6 +53,8 @@ class PipelinePlan:
     policy: ChainPolicy = DEFAULT_POLICY
     clock: Clock = dataclasses.field(default_factory=SystemClock)
     stages: tuple[StagePlan, ...] = ()
+    #: The input ends, and comes in order of time: there is nothing older than what has come, of either input.
+    bounded: bool = False
     sink: Sink | None = None
     side_sinks: Mapping[tuple[str, str], Sink] = dataclasses.field(default_factory=dict)
     listeners: tuple[Listener, ...] = ()

@@ -51,6 +51,8 @@ class Progress:
     delta_bytes: int
     #: UTC; None without event time, or before the first row.
     watermark: datetime | None
+    #: Which of two inputs is behind the other, so that the next watermark comes from it: "first", or its name.
+    watermark_held_by: str | None
     #: What functions counted.
     counters: Mapping[str, int]
     #: By part: total, spark, transport, user (with its use of state), snapshot (taking one, or restoring), state
@@ -72,11 +74,12 @@ class Progress:
         seconds = " ".join(f"{part} {value:.3f}" for part, value in self.seconds.items() if part != "total")
         again = " delivered again" if self.redelivered else ""
         late = f", late {self.late_rows}" if self.late_rows else ""
+        held = f" (held by {self.watermark_held_by})" if self.watermark_held_by else ""
         nulls = f", null keys {self.null_keys}" if self.null_keys else ""
         return (
             f"{self.pipeline}: batch {self.batch}{again} in {self.seconds['total']:.3f} s: rows in {self.rows_in}{late}"
             f"{nulls}, out {out}; slots {slots}; state {self.state_entries} entries, {self.state_bytes} bytes, delta "
-            f"{self.delta_bytes} bytes; watermark {self.watermark}; seconds: {seconds}"
+            f"{self.delta_bytes} bytes; watermark {self.watermark}{held}; seconds: {seconds}"
         )
 
 

@@ -39,6 +39,9 @@ class InputPlan:
     event_time: str | None = None
     zone: str | None = None
     null_keys: NullKeys = "refuse"
+    #: Of a second input; None: as for the first.
+    out_of_orderness: Duration | None = None
+    idle_timeout: Duration | None = None
 
     def with_columns(self, row_type: RowType, where: str) -> KeyedInput:
         """The input, if it has the columns that it is keyed by."""
@@ -48,7 +51,13 @@ class InputPlan:
                     f"{where}: there is no column {column!r}; the input has {list(row_type.names)}. Name one of these "
                     f"in key_by and event_time, or select it before."
                 )
-        return KeyedInput(row_type, self.key_columns, event_time=self.event_time, zone=self.zone)
+        return KeyedInput(
+            row_type,
+            self.key_columns,
+            event_time=self.event_time,
+            zone=self.zone,
+            out_of_orderness=self.out_of_orderness,
+        )
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +100,11 @@ class StagePlan:
     def has_event_time(self) -> bool:
         """Whether rows come in order of event time."""
         return self.input.event_time is not None
+
+    def never_idle(self) -> StagePlan:
+        """The same without idle timeouts."""
+        second = self.second and (self.second[0], dataclasses.replace(self.second[1], idle_timeout=None))
+        return dataclasses.replace(self, idle_timeout=None, second=second)
 
     def row_types(self, input: RowType) -> dict[str, RowType]:
         """The outputs that can become DataFrames, by name; the late output has the input's columns unless declared."""

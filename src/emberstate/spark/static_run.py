@@ -57,10 +57,10 @@ def run_static(
     # Its slots are of no use to anybody afterwards.
     idle = min(as_duration(plan.slot_idle, "slot_idle"), _SLOT_IDLE)
     # The times of rows that are all there have nothing to do with the clock.
-    stages = tuple(dataclasses.replace(stage, idle_timeout=None) for stage in plan.stages)
+    stages = tuple(stage.never_idle() for stage in plan.stages)
     try:
         runner = BatchRunner(
-            dataclasses.replace(plan, stages=stages, savepoint=start, slot_idle=idle),
+            dataclasses.replace(plan, stages=stages, savepoint=start, slot_idle=idle, bounded=True),
             df.sparkSession,
             *row_types,
             scratch,

@@ -1,7 +1,9 @@
 """How far event time has got: the watermark that the next batch begins with.
 
-It is what the rows of all committed batches say, `out_of_orderness` behind the latest of them. After `idle_timeout`
-without rows it goes on at the pace of the clock, from where it was.
+It is what the rows of all committed batches say, `out_of_orderness` behind the latest of them. Of two inputs, each with
+its own out-of-orderness, the one that is behind says it; one that has had no row yet holds it back altogether. An
+input that has had none for its `idle_timeout` does not count. After `idle_timeout` without rows of any input the
+watermark goes on at the pace of the clock, from where it was.
 
 Both follow from the last committed batch alone, so a restart changes nothing. Time counts as idle only once a batch has
 come that found no rows: rows that waited for a slow sink, or for a driver to come back, are not overtaken.
@@ -16,9 +18,12 @@ Thread safety: pure functions.
 
 from __future__ import annotations
 
-from emberstate.checkpoint.manifest import Batch, Idle
-from emberstate.runtime.times import MAX_TIME
+from typing import NamedTuple
+
+from emberstate.checkpoint.manifest import Batch, Idle, InputTime
+from emberstate.runtime.times import MAX_TIME, MIN_TIME
 from emberstate.spark.pipeline_plan import PipelinePlan
+from emberstate.spark.stage_plan import StagePlan
 from emberstate.state.durations import as_micros
 
 
@@ -28,22 +33,77 @@ def next_watermark(plan: PipelinePlan, last: Batch | None) -> int | None:
     if idle is None:
         return None
     assert last is not None and plan.event_time_stage is not None
-    timeout = plan.stages[plan.event_time_stage].idle_timeout
+    timeouts = [input.idle_timeout for input in _inputs(plan.stages[plan.event_time_stage])]
     passed = last.processing_time - idle.since
-    if timeout is None or passed < as_micros(timeout, "idle_timeout"):
+    if any(timeout is None or passed < timeout for timeout in timeouts):
         return idle.watermark
     return min(idle.watermark + passed, MAX_TIME)
 
 
 def idle_since(plan: PipelinePlan, last: Batch | None) -> Idle | None:
     """Since when no row has come, should the batch after `last` have none; None if none ever came."""
-    if plan.event_time_stage is None or last is None or last.max_event_time is None:
+    if plan.event_time_stage is None or last is None:
         return None
-    stage = plan.stages[plan.event_time_stage]
-    reached = last.max_event_time - as_micros(stage.out_of_orderness, "out_of_orderness")
+    reached = min((MIN_TIME if one is None else one for one in _reached(plan, last).values()), default=MIN_TIME)
+    if reached == MIN_TIME:
+        return None
     if last.idle is not None:
         return Idle(last.idle.since, max(reached, last.idle.watermark))
     return Idle(last.processing_time, reached if last.watermark is None else max(reached, last.watermark))
+
+
+def holding_back(plan: PipelinePlan, last: Batch) -> str | None:
+    """Which of two inputs is behind the other, so that the next watermark is its own; None if neither is.
+
+    The first is called "first", the other by its name.
+    """
+    reached = {} if plan.event_time_stage is None else _reached(plan, last)
+    by_time = sorted(reached, key=lambda name: MIN_TIME if reached[name] is None else reached[name])  # type: ignore[arg-type, return-value]
+    return by_time[0] if len(by_time) > 1 and reached[by_time[0]] != reached[by_time[1]] else None
+
+
+class _Input(NamedTuple):
+    name: str
+    lag: int
+    idle_timeout: int | None
+
+
+def _inputs(stage: StagePlan) -> list[_Input]:
+    """The inputs of the stage that event time comes from; what the second does not say is as for the first."""
+    lag, timeout = stage.out_of_orderness, stage.idle_timeout
+    found = [("first", lag, timeout)]
+    if stage.second is not None:
+        name, plan = stage.second
+        found.append(
+            (
+                name,
+                lag if plan.out_of_orderness is None else plan.out_of_orderness,
+                timeout if plan.idle_timeout is None else plan.idle_timeout,
+            )
+        )
+    return [
+        _Input(name, as_micros(one, "out_of_orderness"), None if idle is None else as_micros(idle, "idle_timeout"))
+        for name, one, idle in found
+    ]
+
+
+def _reached(plan: PipelinePlan, last: Batch) -> dict[str, int | None]:
+    """How far each input that counts has got after `last`, None if it has had no row: of two, those that are not idle,
+    or both if both are."""
+    assert plan.event_time_stage is not None
+    stage = plan.stages[plan.event_time_stage]
+    inputs = _inputs(stage)
+    one = (InputTime(last.processing_time, last.max_event_time),)
+    pairs = list(zip(inputs, last.of_inputs(2) if len(inputs) == 2 else one, strict=True))
+    counting = [
+        (input, time)
+        for input, time in pairs
+        if input.idle_timeout is None or last.processing_time - time.since < input.idle_timeout
+    ]
+    return {
+        input.name: None if time.max_event_time is None else time.max_event_time - input.lag
+        for input, time in counting or pairs
+    }
 
 
 def stage_watermarks(plan: PipelinePlan, last: Batch | None, batch: Batch) -> dict[str, tuple[int | None, int]]:

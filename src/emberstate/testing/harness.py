@@ -126,7 +126,11 @@ class Harness:
             parallelism=parallelism,
             max_parallelism=max_parallelism,
         )
-        self._lag = as_micros(out_of_orderness, f"out-of-orderness of operator {name!r}")
+        given = [input.out_of_orderness for input in spec.inputs]
+        self._lags = [
+            as_micros(out_of_orderness if one is None else one, f"out-of-orderness of operator {name!r}")
+            for one in given
+        ]
         self._clock = ManualClock(to_micros(processing_time, "the processing time of a harness"))
         backend = MemoryStateBackend() if state_backend is None else state_backend
         self._job = LocalJob(spec, backend, self._clock)
@@ -450,8 +454,13 @@ class Harness:
         batch = self._job.latest.batch
         if batch is None:
             return None
-        reached = None if batch.max_event_time is None else batch.max_event_time - self._lag
-        known = [micros for micros in (reached, batch.watermark) if micros is not None]
+        times = [batch.max_event_time]
+        if len(self._lags) == 2:
+            times = [one.max_event_time for one in batch.of_inputs(2)]
+        known = [] if batch.watermark is None else [batch.watermark]
+        reached = [time - lag for time, lag in zip(times, self._lags, strict=True) if time is not None]
+        if len(reached) == len(self._lags):  # an input that has had no row holds it back
+            known.append(min(reached))
         return max(known, default=None)
 
     def _move_watermark(self, micros: int) -> list[Row]:
