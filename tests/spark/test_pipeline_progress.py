@@ -58,6 +58,19 @@ def test_what_is_said_of_a_batch_is_true(stream: Stream, caplog: pytest.LogCaptu
     assert sorted(kept.rows) == sorted(totals(given[:40]))
 
 
+@pytest.mark.parametrize("kind", ["fs", "rocksdb"])
+def test_entries_are_those_of_the_slots(stream: Stream, kind: str) -> None:
+    """Catches: a number of entries that is always 0 on RocksDB, or that does not follow restores and new keys."""
+    given = events(60)
+    for batch, parallelism in enumerate([2, 2, 3]):
+        part = given[: (batch + 1) * 20]
+        stage = stream.pipeline(kind, parallelism=parallelism).key_by("key")
+        pipeline = stage.process("totals", Totals(), TOTALS).sink(lambda df, batch: None)
+        pipeline(stream.spark.createDataFrame(part[batch * 20 :], "key string, ts timestamp, value bigint"), batch)
+        assert pipeline.last_progress is not None
+        assert pipeline.last_progress.state_entries == 2 * len({key for key, _, _ in part})  # a total and a map each
+
+
 def test_a_batch_that_is_delivered_again_says_so(spark: Any, stream: Stream) -> None:
     """Catches: a batch that is run again because its sink failed; progress that counts it twice."""
     given = events(20)

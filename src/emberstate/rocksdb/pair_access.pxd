@@ -12,6 +12,7 @@ cdef class PairAccess:
     cdef public Py_ssize_t touched_bytes
     cdef public Py_ssize_t touched_limit
     cdef public bint unsettled
+    cdef public long long writes
     cpdef object get(self, bytes raw)
     cpdef object put(self, bytes raw, bytes value)
     cpdef object delete(self, bytes raw)

@@ -58,6 +58,7 @@ class PairAccess:
         "touched_bytes",
         "touched_limit",
         "unsettled",
+        "writes",
     )
 
     _get: Callable[[bytes], Any]
@@ -70,6 +71,7 @@ class PairAccess:
     touched_bytes: int
     touched_limit: int
     unsettled: bool
+    writes: int
 
     def __init__(
         self,
@@ -95,6 +97,8 @@ class PairAccess:
         self.touched_limit = touched_limit
         #: Whether a point was released and the logs do not know it yet.
         self.unsettled = False
+        #: Grows with every write: whoever counted something knows by it whether the count still holds.
+        self.writes = 0
 
     def get(self, raw: bytes) -> Any:
         """The value of a key, or None."""
@@ -105,6 +109,7 @@ class PairAccess:
 
     def put(self, raw: bytes, value: bytes) -> None:
         """Set the value of a key."""
+        self.writes += 1
         if self.touched is not None and raw not in self.touched:
             self.touch(raw)
         try:
@@ -114,6 +119,7 @@ class PairAccess:
 
     def delete(self, raw: bytes) -> None:
         """Remove a key, be it there or not."""
+        self.writes += 1
         if self.touched is not None and raw not in self.touched:
             self.touch(raw)
         try:

@@ -25,7 +25,13 @@ from types import MappingProxyType
 from typing import Any, Final, NoReturn
 
 from emberstate.codec import Codec, key_codec_for
-from emberstate.errors import KeyContextError, RestoreRefusedError, StateDeclarationError, StateTypeError
+from emberstate.errors import (
+    InvariantError,
+    KeyContextError,
+    RestoreRefusedError,
+    StateDeclarationError,
+    StateTypeError,
+)
 from emberstate.keygroups import DEFAULT_MAX_PARALLELISM, KeyGroupRange, KeySchema
 from emberstate.rocksdb.local_directory import LocalDirectory
 from emberstate.rocksdb.memory_budget import DEFAULT_LIMIT, MemoryBudget
@@ -77,6 +83,7 @@ class RegisteredState:
 class RocksDBBackendStatistics:
     """What a backend holds."""
 
+    entries: int
     store: StoreStatistics
     live_snapshots: int
     states: tuple[str, ...]
@@ -131,6 +138,7 @@ class RocksDBKeyedStateBackend:
         self._given = False  # whether somebody may hold these two dicts, so that they must not change
         self._ttl_sweep = RocksDBTtlSweep(self.ttl_clock)
         self._clean_up = TtlCleanUp(self._sweeps)
+        self._counted = (0, 0)  # how many writes there had been when there were so many entries
 
     # -- the current key ------------------------------------------------------------------------------------
 
@@ -311,6 +319,7 @@ class RocksDBKeyedStateBackend:
     def after_load(self) -> None:
         """Take over what was loaded."""
         self._store.check_sound()
+        self._count(self.number_of_entries())
 
     # -- points in time -------------------------------------------------------------------------------------
 
@@ -321,7 +330,9 @@ class RocksDBKeyedStateBackend:
         """
         self.context.check_open()
         self._given = True
-        return RocksDBSnapshot(self._store.take(), self._states, self._timer_queues, self.ttl_clock.stopped())
+        point = self._store.take()
+        point.entries = self._known_entries()
+        return RocksDBSnapshot(point, self._states, self._timer_queues, self.ttl_clock.stopped())
 
     def changes(self, snapshot: RocksDBSnapshot) -> list[tuple[str, int, EntryChange]]:
         """List (state, key group, record) for every entry that differs from `snapshot`.
@@ -330,7 +341,12 @@ class RocksDBKeyedStateBackend:
         """
         point = self._point(snapshot)
         tables = {registered.table.prefix: registered.table for registered in self._states.values()}
-        return self._changes(point, tables, _FIRST_STATE, _FIRST_QUEUE)
+        for table in tables.values():
+            table.gained = 0
+        found = self._changes(point, tables, _FIRST_STATE, _FIRST_QUEUE)
+        if point.entries is not None:
+            self._count(point.entries + sum(table.gained for table in tables.values()))
+        return found
 
     def timer_changes(self, snapshot: RocksDBSnapshot) -> list[tuple[str, int, EntryChange]]:
         """List (queue, key group, record) for every key whose timers differ from `snapshot`."""
@@ -351,7 +367,10 @@ class RocksDBKeyedStateBackend:
 
     def roll_back(self, snapshot: RocksDBSnapshot) -> None:
         """Put everything back to what `snapshot` saw; no key is current afterwards."""
-        self._store.roll_back(self._point(snapshot))
+        point = self._point(snapshot)
+        self._store.roll_back(point)
+        if point.entries is not None:
+            self._count(point.entries)
         self.context.clear()
 
     # -- looking after it -----------------------------------------------------------------------------------
@@ -370,10 +389,15 @@ class RocksDBKeyedStateBackend:
                 yield self._ttl_sweep.sweep(registered.table, registered.descriptor.ttl)
 
     def statistics(self) -> RocksDBBackendStatistics:
-        """What the backend holds; O(timers)."""
+        """What the backend holds; O(timers), and O(entries) if changes were not listed since the last write."""
         self.context.check_open()
         store = self._store.statistics()
+        entries = self._known_entries()
+        if entries is None:
+            entries = self.number_of_entries()
+            self._count(entries)
         return RocksDBBackendStatistics(
+            entries=entries,
             store=store,
             live_snapshots=store.live_points,
             states=tuple(self._states),
@@ -381,9 +405,22 @@ class RocksDBKeyedStateBackend:
             clean_up=self._clean_up.statistics(),
         )
 
+    # Writes do not keep the number of entries: they would have to read what was there. Listing the changes since a
+    # snapshot reads it anyway: from the number at the snapshot follows that of now, which holds until the next write.
+
+    def _count(self, entries: int) -> None:
+        self._counted = (self._store.pairs.writes, entries)
+
+    def _known_entries(self) -> int | None:
+        writes, entries = self._counted
+        return entries if writes == self._store.pairs.writes else None
+
     def check_invariants(self) -> None:
         """Raise `InvariantError` if anything is broken. O(all pairs), for every live snapshot."""
         self._store.check_invariants()
+        known, found = self._known_entries(), self.number_of_entries()
+        if known is not None and known != found:
+            raise InvariantError(f"{found} entries found, counted were {known}")
         for registered in self._states.values():
             registered.table.check_invariants()
         for queue in self._timer_queues.values():

@@ -63,7 +63,7 @@ class RocksDBStateTable:
     """The pairs of one state."""
 
     __slots__ = (
-        "decode", "disturbances", "encode", "label", "name", "namespace_codec", "number", "prefix", "shape",
+        "decode", "disturbances", "encode", "gained", "label", "name", "namespace_codec", "number", "prefix", "shape",
         "structure", "tables", "user_key_codec", "walking",
     )  # fmt: skip
 
@@ -96,6 +96,8 @@ class RocksDBStateTable:
         self.structure: dict[bytes, int] = {}
         #: How often anything was written while there were iterations.
         self.disturbances = 0
+        #: `changes` adds how many entries there are more than at the point that it is asked about.
+        self.gained = 0
 
     @classmethod
     def of(
@@ -224,6 +226,7 @@ class RocksDBStateTable:
         old, new = point.read(entry), self.tables.store.get(entry)
         if old == new:
             return ()
+        self.gained += (new is not None) - (old is not None)
         return (_CLEARED,) if new is None else ((Op.REPLACED, self.decode(new)),)
 
     def _list_steps(self, entry: bytes, raws: Iterator[bytes], point: Point) -> tuple[tuple[Any, ...], ...]:
@@ -234,10 +237,14 @@ class RocksDBStateTable:
             old, new = point.read(raw), store.get(raw)
             if old is not None and new is None:
                 elements = self._content(len(entry), store.scan(entry))
+                self.gained += bool(elements) - 1
                 return (_CLEARED, (Op.APPENDED, elements)) if elements else (_CLEARED,)
             if old is None and new is not None:
                 appended.append(self.decode(new))
-        return ((Op.APPENDED, appended),) if appended else ()
+        if not appended:
+            return ()
+        self.gained += 1 - point.holds(entry)
+        return ((Op.APPENDED, appended),)
 
     def _map_steps(self, entry: bytes, raws: Iterator[bytes], point: Point) -> tuple[tuple[Any, ...], ...]:
         """User keys put and removed; cleared, if there is none any more."""
@@ -246,8 +253,10 @@ class RocksDBStateTable:
         decode_user_key, start = self.user_key_codec.decode, len(entry)
         steps: list[tuple[Any, ...]] = []
         puts = 0
+        was_there = False
         for raw in raws:
             old, new = point.read(raw), store.get(raw)
+            was_there = was_there or old is not None
             if new == old:
                 continue
             user_key = decode_user_key(raw[start:])
@@ -256,9 +265,11 @@ class RocksDBStateTable:
             else:
                 steps.append((Op.PUT, user_key, self.decode(new)))
                 puts += 1
-        if steps and not puts and self.is_absent(entry):
-            return (_CLEARED,)
-        return tuple(steps)
+        if not steps:
+            return ()
+        absent = not puts and self.is_absent(entry)
+        self.gained += (not absent) - (was_there or point.holds(entry))
+        return (_CLEARED,) if absent else tuple(steps)
 
     def is_absent(self, entry: bytes) -> bool:
         """Whether an entry has no pairs."""

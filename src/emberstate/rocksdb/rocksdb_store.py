@@ -64,7 +64,7 @@ class Point:
     for rocksdict's snapshots give iterators that see what was written later (tried).
     """
 
-    __slots__ = ("_iterator", "_reading", "_store", "_view", "touched")
+    __slots__ = ("_iterator", "_reading", "_store", "_view", "entries", "touched")
 
     def __init__(self, store: RocksDBStore, view: Any, iterator: Any) -> None:
         self._store = store
@@ -73,6 +73,8 @@ class Point:
         self._reading = threading.Lock()  # whoever has it may move the iterator
         #: What was written to since, up to the next point.
         self.touched = TouchedKeys()
+        #: How many entries the states had, if whoever took the point knew.
+        self.entries: int | None = None
 
     @property
     def store(self) -> RocksDBStore:
@@ -101,6 +103,20 @@ class Point:
                 return None
             raise self._store.failed("read", error) from error
         return value
+
+    def holds(self, prefix: bytes) -> bool:
+        """Whether there was a key that begins with `prefix`."""
+        with self._reading:
+            iterator = self._iterator
+            if iterator is None:
+                raise _released()
+            try:
+                iterator.seek(prefix)
+                raw = iterator.key()
+                iterator.status()
+            except Exception as error:
+                raise self._store.failed("read", error) from error
+        return raw is not None and raw.startswith(prefix)
 
     def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
         """The pairs whose keys begin with `prefix`, as they were, in order."""
@@ -236,6 +252,7 @@ class RocksDBStore:
 
     def write_all(self, pairs: Iterable[tuple[bytes, bytes | None]]) -> None:
         """Set pairs, or remove them if their value is None, past the log: only for what it need not have."""
+        self.pairs.writes += 1
         batch = WriteBatch(raw_mode=True)
         held = 0
         for raw, value in pairs:

@@ -34,6 +34,10 @@ class BackendStatistics(Protocol):
     """What every backend can say of itself; each says more in its own words."""
 
     @property
+    def entries(self) -> int:
+        """How many (key, namespace) entries all states have."""
+
+    @property
     def live_snapshots(self) -> int:
         """How many snapshots have not been released."""
 
