@@ -102,8 +102,8 @@ def windowed(backend: Any, stages: int) -> es.Pipeline:
     pipeline = pipeline.key_by("key").event_time("ts", "3 seconds").process("stage 1", Steps(1), STEPS)
     if stages == 3:
         sliding = es.SlidingEventTimeWindows.of("4 seconds", "2 seconds")
-        pipeline = pipeline.key_by("key").event_time("ts").window(sliding)
-        pipeline = pipeline.aggregate("stage 2", Totals(), STEPS, function=Stamped())
+        over = pipeline.key_by("key").event_time("ts").window(sliding)
+        pipeline = over.aggregate("stage 2", Totals(), STEPS, function=Stamped())
     return pipeline.sink(lambda df, batch: None)
 
 

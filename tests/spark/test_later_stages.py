@@ -134,7 +134,7 @@ class Largest(es.AggregateFunction[Any, int, int]):
         return 0
 
     def add(self, value: Any, accumulator: int) -> int:
-        return max(accumulator, value.value)
+        return max(accumulator, int(value.value))
 
     def get_result(self, accumulator: int) -> int:
         return accumulator
