@@ -76,7 +76,7 @@ def open_job(
             found, batch, position.query, position.offsets, first=plan.first_batch, where=storage.describe()
         )
     if found is not None:
-        _warn_of_idle_options(plan, storage)
+        _warn_of_idle_option(plan, storage)
         if found.batch is not None and found.batch.id == batch:
             delivered_as(storage, found, stages, [spec.name for spec in specs])
     return CheckpointCoordinator.open(
@@ -93,13 +93,13 @@ def open_job(
     )
 
 
-def _warn_of_idle_options(plan: PipelinePlan, storage: Storage) -> None:
-    """Say which ways to start are left alone, since the job goes on from where it was."""
-    given = [] if plan.savepoint is None else [f"savepoint {plan.savepoint.name!r}"]
-    given += [f"starting_empty_at({plan.first_batch})"] if plan.first_batch else []
-    for one in given:
+def _warn_of_idle_option(plan: PipelinePlan, storage: Storage) -> None:
+    """Say that a way to start is left alone, since the job goes on from where it was."""
+    if plan.savepoint is not None or plan.first_batch:
+        start = plan.savepoint
+        idle = f"starting_empty_at({plan.first_batch})" if start is None else f"savepoint {start.name!r}"
         _log.warning(
-            "Pipeline %r goes on from its own checkpoints in %s; %s is left alone", plan.name, storage.describe(), one
+            "Pipeline %r goes on from its own checkpoints in %s; %s is left alone", plan.name, storage.describe(), idle
         )
 
 

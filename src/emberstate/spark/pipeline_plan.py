@@ -80,6 +80,11 @@ class PipelinePlan:
         for name in ("slot_idle", "slot_stall"):
             if as_duration(getattr(self, name), name).total_seconds() <= 0:
                 raise StateDeclarationError(f"{name} must be positive, found {getattr(self, name)!r}")
+        if self.savepoint is not None and self.first_batch:
+            raise StateDeclarationError(
+                f"pipeline {self.name!r} is to start from savepoint {self.savepoint.name!r}, and to start empty at "
+                f"batch {self.first_batch}: say one of from_savepoint and starting_empty_at"
+            )
         names = [stage.name for stage in self.stages]
         if len(set(names)) != len(names):
             raise StateDeclarationError(f"stages have different names, found {names}: their state is known by them")

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from emberstate.checkpoint.manifest import Manifest, Stage
 from emberstate.checkpoint.storage import Storage
 from emberstate.checkpoint.stored_files import read_place
-from emberstate.errors import RestoreRefusedError
+from emberstate.errors import CorruptionError, RestoreRefusedError, StateDeclarationError
 from emberstate.runtime.output_files import output_columns
 from emberstate.runtime.outputs import MAIN
 from emberstate.runtime.row import RowType
@@ -49,12 +49,16 @@ def delivered_as(storage: Storage, manifest: Manifest, stages: Sequence[Stage], 
 
     Raises:
         RestoreRefusedError: it has no sinks for them.
+        CorruptionError: what is recorded is no schema.
     """
     now = sent_to_sinks(stages)
     if not manifest.stages:
         _check_unrecorded(storage, manifest, now, operators)
         return now
-    then = sent_to_sinks(manifest.stages)
+    try:
+        then = sent_to_sinks(manifest.stages)
+    except StateDeclarationError as error:
+        raise CorruptionError(f"{manifest.describe()}: an output's schema makes no sense: {error!s:.300}") from None
     if then.keys() != now.keys():
         raise _refused(manifest, f"gave the outputs {_names(then)}, this program gives {_names(now)}")
     return then

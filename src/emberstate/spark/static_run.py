@@ -60,7 +60,9 @@ def run_static(
     stages = tuple(stage.never_idle() for stage in plan.stages)
     try:
         runner = BatchRunner(
-            dataclasses.replace(plan, stages=stages, savepoint=start, slot_idle=idle, bounded=True),
+            dataclasses.replace(
+                plan, stages=stages, savepoint=start, first_batch=0, slot_idle=idle, bounded=True
+            ),
             df.sparkSession,
             *row_types,
             scratch,
