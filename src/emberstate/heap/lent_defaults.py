@@ -12,7 +12,7 @@ Thread safety: the backend's owner thread.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 from emberstate.heap.state_table import StateTable
@@ -37,15 +37,25 @@ class LentDefaults:
             self._table.registry.lenders.insert(0, self)
         self._lent[context.key] = (context.position, state, before)
 
-    def seal_loans(self) -> None:
-        """Remove what is still as it was handed out; the maps take back the rest."""
+    def seal_loans(self) -> Callable[[], None]:
+        """Find what is still as it was handed out, and give the function that removes it; the maps take back the rest.
+
+        Comparing runs users' code, during which nothing may change.
+        """
+        unchanged = []
         for key, (position, state, before) in self._lent.items():
             map = self._table.maps[position]
             if map is None or map.peek(key, self._namespace) is not state:
                 continue  # removed or written since
             if not self._table.kind.delta(before, state, None):
-                map.remove(key, self._namespace)
+                unchanged.append((map, key))
         self._lent.clear()
+
+        def remove() -> None:
+            for map, key in unchanged:
+                map.remove(key, self._namespace)
+
+        return remove
 
     def forget_loans(self) -> None:
         """Drop what is lent without looking at it: a roll-back removes the entries."""

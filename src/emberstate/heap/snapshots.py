@@ -190,7 +190,9 @@ class SnapshotRegistry:
             if self.busy:
                 self.refuse_change()
             for lender in self.lenders:
-                self.undisturbed(lender.seal_loans)
+                then = self.undisturbed(lender.seal_loans)
+                if then is not None:  # a lender that is no map, with changes to make
+                    then()
             self.lenders.clear()
 
     def touch(self) -> None:
