@@ -14,7 +14,7 @@ from pyspark.errors import StreamingQueryException
 
 import emberstate as es
 from emberstate.checkpoint.catalogue import checkpoint_numbers, read_checkpoint, read_savepoint
-from emberstate.errors import RestoreRefusedError
+from emberstate.errors import RestoreRefusedError, UserFunctionError
 from emberstate.spark import output_frames
 
 from .pipeline_functions import TOTALS, Totals, events, totals
@@ -176,7 +176,7 @@ def test_a_batch_of_an_earlier_version_goes_to_the_same_program_only(
     sink = FailsOnce(0)
     monkeypatch.setattr("emberstate.spark.batch_runner.recorded_stages", lambda row_types: ())
     monkeypatch.setattr("emberstate.spark.batch_runner.sent_to_sinks", lambda stages: {("totals", "main"): TOTAL_ROWS})
-    with pytest.raises(OSError, match="full"):
+    with pytest.raises(UserFunctionError, match="full"):
         counted(stream, sink)(given, 0)
     monkeypatch.undo()
     storage = stream.backend().open_storage()

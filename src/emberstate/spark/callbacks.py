@@ -32,7 +32,7 @@ def _check(given: Any, arguments: tuple[str, ...], what: str) -> None:
     wanted = f"a {what} is a function of {' and '.join(arguments)}, called as {what}({', '.join(arguments)})"
     if not callable(given):
         raise StateDeclarationError(f"{wanted}; found {given!r:.200}, which cannot be called")
-    name = getattr(given, "__qualname__", repr(given))
+    name = getattr(given, "__qualname__", type(given).__qualname__)
     method = given if inspect.isroutine(given) or isinstance(given, type) else type(given).__call__
     if any(is_one(method) for is_one in _CALLED_IN_VAIN):
         raise StateDeclarationError(f"{wanted}; {name} is async or a generator: a call would do nothing at all")

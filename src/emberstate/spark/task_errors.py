@@ -52,7 +52,7 @@ def naming_sink(pipeline: str, sink: Any, output: tuple[str, str], batch: int) -
     try:
         yield
     except Exception as error:
-        name = getattr(sink, "__qualname__", repr(sink))
+        name = getattr(sink, "__qualname__", type(sink).__qualname__)
         where = f"pipeline {pipeline!r}, batch {batch}: sink {name!r} of output {output[1]!r} of stage {output[0]!r}"
         after = "The batch is committed; a query delivers it again when it is started again."
         found = emberstate_error(error, where)  # of reading the output, in a task
