@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+import zoneinfo
 from typing import Any
 
 import hypothesis.strategies as st
@@ -261,6 +262,30 @@ def test_event_time_of_a_wall_clock() -> None:
         dt.datetime(2026, 10, 25, 0, 30, tzinfo=dt.UTC),  # the first of the two half past twos
         dt.datetime(2026, 12, 1, 12, tzinfo=dt.UTC),
     ]
+
+
+@pytest.mark.parametrize(
+    ("zone", "night"),
+    [
+        ("Europe/Berlin", dt.datetime(2026, 3, 29, 1)),
+        ("Europe/Berlin", dt.datetime(2026, 10, 25, 1)),
+        ("America/New_York", dt.datetime(2026, 3, 8, 1)),
+        ("America/New_York", dt.datetime(2026, 11, 1, 0)),
+        ("Australia/Lord_Howe", dt.datetime(2026, 10, 4, 1)),  # by half an hour
+        ("Australia/Lord_Howe", dt.datetime(2026, 4, 5, 1)),
+        ("Africa/Monrovia", dt.datetime(1972, 1, 6, 23)),  # by 44 and a half minutes
+    ],
+)
+def test_a_clock_that_is_changed(zone: str, night: dt.datetime) -> None:
+    """Catches: another rule than Python's, which is Spark's, for readings that a clock skips or shows twice."""
+    source = KeyedInput("k string, ts timestamp_ntz", ["k"], event_time="ts", zone=zone)
+    walls = [night + dt.timedelta(minutes=5 * number, microseconds=number) for number in range(48)]
+    schema = KeySchema.from_python(str)
+    batch = batch_of([("a", wall) for wall in walls], source.row_type)
+    times = source.read(batch, schema, schema.key_grouper(128)).times
+    assert times is not None
+    expected = [wall.replace(tzinfo=zoneinfo.ZoneInfo(zone)).astimezone(dt.UTC) for wall in walls]
+    assert [EPOCH + dt.timedelta(microseconds=time) for time in times] == expected
 
 
 def test_an_output_of_the_wrong_type_in_a_batch() -> None:

@@ -1,7 +1,8 @@
-"""A driver that is killed: `python -m tests.spark.killed_driver ROOT [POINT BATCH]`.
+"""A driver that is killed: `python -m tests.spark.killed_driver ROOT [POINT BATCH [JOB]]`.
 
-It runs two jobs over the input below ROOT, "fs" and "rocksdb", until all of it is through; or until job "fs" comes to
-a point in a batch, where the driver kills itself. What sinks get is written below ROOT, one file per delivery.
+It runs the jobs "fs" and "rocksdb", or the job "closing", over the input below ROOT until all of it is through; or
+until JOB comes to a point in a batch, where the driver kills itself. What sinks get is written below ROOT, one file per
+delivery.
 """
 
 from __future__ import annotations
@@ -16,19 +17,20 @@ from typing import Any
 import emberstate as es
 from emberstate.checkpoint.coordinator import CheckpointCoordinator
 
+from .closing_job import two_stages
 from .pipeline_functions import MARKED, Event, Marked, totals
 from .spark_session import local_session
-from .streams import Stream
+from .streams import Stream, rows_of
 
 #: In the order in which a batch comes to them.
 POINTS = ("begun", "prepared", "committed", "in the sink", "delivered")
 
 
-def main(root: Path, point: str, batch: int) -> None:
-    """Run both jobs."""
+def main(root: Path, point: str, batch: int, target: str) -> None:
+    """Run the jobs."""
 
     def reach(here: str, job: str, number: int) -> None:
-        if (here, job, number) == (point, "fs", batch):
+        if (here, job, number) == (point, target, batch):
             os.kill(os.getpid(), signal.SIGKILL)
 
     begin, commit = CheckpointCoordinator.begin, CheckpointCoordinator.commit
@@ -47,7 +49,7 @@ def main(root: Path, point: str, batch: int) -> None:
     CheckpointCoordinator.begin = begin_or_die  # type: ignore[method-assign, assignment]
     CheckpointCoordinator.commit = commit_or_die  # type: ignore[method-assign, assignment]
     spark = local_session("killed driver", Path(os.environ["TMPDIR"]))
-    queries = [start(spark, root, job, reach) for job in ("fs", "rocksdb")]
+    queries = [start(spark, root, job, reach) for job in (["closing"] if target == "closing" else ["fs", "rocksdb"])]
     for query in queries:
         query.awaitTermination()
     spark.stop()
@@ -58,17 +60,20 @@ def start(spark: Any, root: Path, job: str, reach: Any) -> Any:
     stream = Stream(spark, root)
     state, out = root / f"state of {job}", root / f"output of {job}"
     out.mkdir(exist_ok=True)
-    backend = es.FsStateBackend(state) if job == "fs" else es.RocksDBStateBackend(state, memory="16 MiB")
+    backend = es.RocksDBStateBackend(state, memory="16 MiB") if job == "rocksdb" else es.FsStateBackend(state)
 
     def sink(df: Any, batch: int) -> None:
-        rows = [list(row) for row in df.collect()]
+        rows = [list(row) for row in rows_of(df)]
         hidden = out / f".{batch}-{os.getpid()}"
-        hidden.write_text(json.dumps([batch, rows]), encoding="utf-8")
+        hidden.write_text(json.dumps([batch, rows], default=str), encoding="utf-8")
         hidden.rename(out / f"{batch}-{os.getpid()}.json")
         reach("in the sink", job, batch)
 
-    pipeline = es.Pipeline(job, backend, parallelism=2).key_by("key").event_time("ts")
-    pipeline = pipeline.process("totals", Marked(), MARKED).sink(sink)
+    pipeline = es.Pipeline(job, backend, parallelism=2)
+    if job == "closing":
+        pipeline = two_stages(pipeline, sink)
+    else:
+        pipeline = pipeline.key_by("key").event_time("ts").process("totals", Marked(), MARKED).sink(sink)
     pipeline = pipeline.listener(lambda progress: reach("delivered", job, progress.batch))
     return pipeline.start(stream.read(), checkpoint=str(root / f"query of {job}"), trigger={"availableNow": True})
 
@@ -94,4 +99,5 @@ def check(root: Path, job: str, given: list[Event]) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), *((sys.argv[2], int(sys.argv[3])) if sys.argv[2:] else ("", -1)))
+    _, folder, point, batch, target = [*sys.argv, *["", "-1", "fs"][len(sys.argv) - 2 :]]
+    main(Path(folder), point, int(batch), target)

@@ -128,10 +128,14 @@ class Stream:
         """Start the stream."""
         return pipeline.start(self.read(), checkpoint=self.checkpoint, **options)
 
-    def drain(self, pipeline: es.Pipeline, **options: Any) -> None:
-        """Run the stream until all of the input is through."""
-        query = self.start(pipeline, trigger={"availableNow": True}, **options)
-        query.awaitTermination()
+    def drain(self, pipeline: es.Pipeline) -> None:
+        """Run the stream until all of the input is through, a batch per file and no other."""
+        writer = self.read().writeStream.foreachBatch(pipeline).option("checkpointLocation", self.checkpoint)
+        writer.trigger(availableNow=True).start().awaitTermination()
+
+    def finish(self, pipeline: es.Pipeline, **options: Any) -> None:
+        """The same, and close what the last rows close."""
+        self.start(pipeline, trigger={"availableNow": True}, **options).awaitTermination()
 
 
 def _plain(value: Any) -> str:

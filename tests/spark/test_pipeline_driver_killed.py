@@ -46,7 +46,7 @@ def test_the_driver_dies_at_every_point(tmp_path: Path, drivers: list[Driver]) -
     drivers.append(Driver(tmp_path))
     assert drivers[-1].wait() == 0, drivers[-1].printed()
     for job in ("fs", "rocksdb"):
-        assert sorted(deliveries(tmp_path, job)) == list(range(11))
+        assert sorted(deliveries(tmp_path, job)) == list(range(12)), "a batch per file, and the closing one"
         check(tmp_path, job, given)
     # A batch is delivered again if its driver died in the sink or after it, and not before.
     again = {batch: len(times) for batch, times in deliveries(tmp_path, "fs").items() if batch in range(1, 6)}

@@ -11,7 +11,11 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 import emberstate as es
-from emberstate.errors import RowTypeError, StateDeclarationError
+from emberstate.errors import RowTypeError, StateDeclarationError, UserFunctionError
+from emberstate.keygroups import KeySchema
+from emberstate.runtime.arrow_rows import batch_of
+from emberstate.runtime.keyed_input import KeyedInput
+from emberstate.spark.keyed_frame import event_micros
 
 from .pipeline_functions import BURSTS, TOTALS, Bursts, Totals, bursts, events, totals
 from .streams import EVENTS, Kept, Stream, at, rows_of
@@ -139,6 +143,48 @@ def test_wall_times_are_of_the_zone_that_was_named(stream: Stream) -> None:
         (n, moment.replace(tzinfo=berlin).astimezone(datetime.UTC), moment) for n, moment in enumerate(moments)
     ]
     assert sum(one.late_rows for one in progress) == 0
+
+
+@pytest.mark.parametrize(
+    ("zone", "nights"),
+    [
+        ("Europe/Berlin", ["2026-03-29 01:00", "2026-10-25 01:00"]),
+        ("America/New_York", ["2026-03-08 01:00", "2026-11-01 00:00"]),
+        ("Australia/Lord_Howe", ["2026-04-05 01:00", "2026-10-04 01:00"]),
+    ],
+)
+def test_spark_orders_a_changed_clock_as_slots_do(stream: Stream, zone: str, nights: list[str]) -> None:
+    """Catches: rows that Spark sorts by another moment than the slot takes them for, where a clock skips or repeats."""
+    steps = [datetime.timedelta(minutes=5 * number, microseconds=number) for number in range(40)]
+    walls = [datetime.datetime.fromisoformat(night) + step for night in nights for step in steps]
+    frame = stream.spark.createDataFrame([(wall,) for wall in walls], "ts timestamp_ntz").coalesce(1)
+    found = [row.micros for row in frame.select(event_micros(frame.ts, zone).alias("micros")).collect()]
+    input = KeyedInput("key string, ts timestamp_ntz", ["key"], event_time="ts", zone=zone)
+    batch = batch_of([("a", wall) for wall in walls], input.row_type)
+    keys = KeySchema.from_python(str)
+    assert found == list(input.read(batch, keys, keys.key_grouper(128)).times or ())
+
+
+class Ends(es.KeyedProcessFunction):
+    """Tells of a burst at the end of its minute."""
+
+    def process_element(self, row: Any, ctx: Any) -> None:
+        ctx.timers.register_event_time("end", row.last + datetime.timedelta(minutes=1))
+
+    def on_timer(self, timer: Any, ctx: Any) -> Iterator[Any]:
+        yield ctx.key, timer.time
+
+
+def test_event_time_timers_need_an_event_time_somewhere(stream: Stream) -> None:
+    """Catches: timers that never fire, and leak; a stage that is refused though it follows another's event time."""
+    stream.add(events(30, keys=3))
+    kept = Kept()
+    with pytest.raises(UserFunctionError, match="nothing has an event time"):
+        stream.pipeline().key_by("key").process("bursts", Bursts(), BURSTS).sink(kept).run(stream.static())
+    first = stream.pipeline().key_by("key").event_time("ts").process("bursts", Bursts(), BURSTS)
+    first.key_by("key").process("ends", Ends(), "key string, end timestamp").sink(kept).run(stream.static())
+    minute = datetime.timedelta(minutes=1)
+    assert sorted(kept.rows) == sorted((key, last + minute) for key, _, last, _ in bursts(events(30, keys=3)))
 
 
 class Seen(es.KeyedProcessFunction):

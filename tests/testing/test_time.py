@@ -158,6 +158,7 @@ EXPECTED = sorted({(at(second), key, name) for key, name, seconds in ROWS for se
 def test_timers_fire_once_in_order_through_restores(path: tuple[int, ...], state_backend: StateBackend) -> None:
     """Catches: timers lost or fired twice by a restore at another parallelism, or fired in another order."""
     options: dict[str, Any] = {"schema": "k string, name string, seconds array<int>", "key": "k"}
+    options["follows_event_time"] = True
     out = "t timestamp, k string, name string"
     with Harness(Many(), output=out, parallelism=path[0], state_backend=state_backend, **options) as harness:
         harness.process_batch(ROWS)
@@ -180,8 +181,23 @@ def test_timers_fire_once_in_order_through_restores(path: tuple[int, ...], state
 def test_order_of_timers_is_by_time_and_key(state_backend: StateBackend) -> None:
     """Catches: an order that depends on when timers were registered, or on a restore in between."""
     options: dict[str, Any] = {"schema": "k string, name string, seconds array<int>", "key": "k"}
+    options["follows_event_time"] = True
     for rows in (ROWS, ROWS[::-1]):
         with Harness(Many(), output="t timestamp, k string, name string", **options) as harness:
             harness.process(*rows)
             harness.restore()
             assert harness.close_input() == EXPECTED
+
+
+def test_an_event_time_timer_needs_an_event_time() -> None:
+    """Catches: timers that are registered, kept for ever and never fire, since nothing has an event time."""
+    options: dict[str, Any] = {"schema": "k string, name string, seconds array<int>", "key": "k"}
+    out = "t timestamp, k string, name string"
+    with Harness(Many(), output=out, **options) as harness:
+        with pytest.raises(es.errors.UserFunctionError, match="nothing has an event time") as caught:
+            harness.process(("a", "n", [1]))
+        assert isinstance(caught.value.__cause__, es.errors.StateDeclarationError)
+        assert harness.timers() == []
+    with Harness(Many(), output=out, follows_event_time=True, **options) as harness:
+        harness.process(("a", "n", [1]))
+        assert harness.advance_watermark(at(1)) == [(at(1), "a", "n")]

@@ -250,12 +250,20 @@ class CheckpointCoordinator:
         return frozenset(order.id for order in self._orders.values())
 
     def begin(
-        self, batch: int, *, query: str, source: str, watermark: int | None = None, idle: Idle | None = None
+        self,
+        batch: int,
+        *,
+        query: str,
+        source: str,
+        watermark: int | None = None,
+        idle: Idle | None = None,
+        ended: bool = False,
     ) -> Transaction | Redelivery:
         """Begin a batch: what is fixed about it, and a task for every slot. A batch that was committed already is
         not run again; its outputs are to be delivered again.
 
-        `idle` is stored if the batch turns out to have no rows with an event time.
+        `idle` is stored if the batch turns out to have no rows with an event time. No batch follows one that `ended`
+        the input.
 
         Raises:
             RestoreRefusedError: it is not the batch that follows, or comes with other input than before.
@@ -274,12 +282,18 @@ class CheckpointCoordinator:
                 )
             self._redeliveries += 1
             return Redelivery(self._latest)
+        if last is not None and last.ended:
+            raise RestoreRefusedError(
+                f"batch {batch} comes, but the input of job {self._latest.job!r} was said to end with batch {last.id} "
+                f"(at_end='close'): all windows are closed, and every row would be late. Start a new job with all of "
+                f"the input, or from a savepoint that was made before; one that ends with at_end='wait' can go on."
+            )
         if last is not None and last.watermark is not None and (watermark is None or watermark < last.watermark):
             watermark = last.watermark  # never back
         # A clock that steps back stands still here: a base may have left out what had expired, hot state has it.
         now = self._clock.now_micros()
         now = now if last is None else max(now, last.processing_time)
-        wanted = Batch(batch, query, source, now, watermark, idle=idle)
+        wanted = Batch(batch, query, source, now, watermark, idle=idle, ended=ended)
         origin = self._latest.origin
         intent = fix(self._storage, Intent(wanted, origin, self._holder.incarnation, self._holder.token))
         transaction = Transaction(intent, tuple(self._tasks(intent.batch)), self._latest)

@@ -181,6 +181,8 @@ class Batch(msgspec.Struct, frozen=True, omit_defaults=True):
     stage_watermarks: Annotated[dict[Name, Micros], Meta(max_length=1000)] | None = None
     #: Of two inputs; empty if there is one, or the writer did not tell them apart.
     inputs: Annotated[tuple[InputTime, ...], Meta(max_length=2)] = ()
+    #: The input was said to end with it: event time got to its end.
+    ended: bool = False
 
     def of_inputs(self, count: int) -> tuple[InputTime, ...]:
         """The same for so many inputs: if they were not told apart, each may have got as far as all of them had."""

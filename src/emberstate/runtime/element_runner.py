@@ -44,6 +44,7 @@ class ElementRunner:
         late_output: str | None,
         out_of_orderness: tuple[int, ...],
         *,
+        has_event_time: bool = True,
         followed: bool = False,
         held: HeldRows | None = None,
         in_step: bool = False,
@@ -63,14 +64,9 @@ class ElementRunner:
         self._keys: list[Any] = []  # of the rows at hand
         self._last_fired: KeyedTimer | None
         self._repeats = 0
-        refusal = None
-        if not host.has_timers:
-            refusal = (
-                f"operator {host.operator_name!r}: {host.label} registers a timer and has no on_timer to handle it"
-            )
         self.timers = TimerService(
             lambda domain: backend.get_timer_queue(TIMER_QUEUES[domain], namespace_type=host.timer_namespace_type),
-            refusal,
+            _refusals(host, has_event_time),
         )
         self.context = FunctionContext(host.operator_name, backend, self.timers, self._emit, broadcast)
         self._loop = ElementLoop(
@@ -360,3 +356,15 @@ class ElementRunner:
         self._fired += 1
         self.timers_fired += 1
         self._call("on_timer", self._function.on_timer, timer, [("key", timer.key), ("timer", timer)])
+
+
+def _refusals(host: FunctionHost, has_event_time: bool) -> dict[TimeDomain, str | None]:
+    """Why no timer of a domain may be registered."""
+    where = f"operator {host.operator_name!r}: {host.label} registers"
+    if not host.has_timers:
+        return dict.fromkeys(TimeDomain, f"{where} a timer and has no on_timer to handle it")
+    never = (
+        f"{where} a timer in event time, and nothing has an event time: it would never fire. Say which column it is, "
+        f"key_by(…).event_time(column) or Harness(…, event_time=column), or register it in processing time."
+    )
+    return {TimeDomain.PROCESSING: None, TimeDomain.EVENT: None if has_event_time else never}

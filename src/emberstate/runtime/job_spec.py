@@ -84,6 +84,8 @@ class JobSpec:
     followed: bool = False
     #: No row is older than one that has come, of either input.
     inputs_in_step: bool = False
+    #: A watermark comes from another stage, should this one have no event time.
+    follows_event_time: bool = False
 
     def __post_init__(self) -> None:
         expected = 2 if isinstance(self.function, KeyedCoProcessFunction) else 1
@@ -140,6 +142,7 @@ class JobSpec:
             follows=self.follows,
             followed=self.followed,
             inputs_in_step=self.inputs_in_step,
+            follows_event_time=self.follows_event_time,
         )
 
     def open_template(self) -> KeyedOperator:

@@ -141,16 +141,29 @@ class KeyedInput:
                 f"event time {self.event_time!r} is null in row {self._shown(columns, position)}: filter such rows "
                 f"out, or give them a time"
             )
-        if times.type.tz is None:
-            import pyarrow.compute as pc
-
-            times = pc.assume_timezone(times, self.zone, ambiguous="earliest", nonexistent="latest")
         import pyarrow as pa
 
-        return _ints(times.cast(pa.timestamp("us", times.type.tz)).view("int64"), "int64", "q")
+        micros = times.cast(pa.timestamp("us", times.type.tz))
+        if self.zone is not None and times.type.tz is None:
+            return _ints(_of_wall_clock(micros, self.zone), "int64", "q")
+        return _ints(micros.view("int64"), "int64", "q")
 
     def _shown(self, columns: list[list[Any]], position: int) -> str:
         return f"{self.row_type.row(*(column[position] for column in columns))!r:.500}"
+
+
+def _of_wall_clock(readings: pa.Array, zone: str) -> pa.Array:
+    """The moments of a wall clock's readings, in microseconds: by the rule of Spark, Java and Python.
+
+    Of a reading that the clock shows twice it is the first. One that the clock skips is as long after the moment of the
+    change as it reads after it: half past two, where two becomes three, is half past three.
+    """
+    import pyarrow.compute as pc
+
+    # A skipped reading gives the last moment before the change here; what is missing is added.
+    moments = pc.assume_timezone(readings, zone, ambiguous="earliest", nonexistent="earliest")
+    missing = pc.subtract(readings.view("int64"), pc.local_timestamp(moments).view("int64"))
+    return pc.add(moments.view("int64"), missing)
 
 
 def _ints(column: pa.Array, type_: str, layout: str) -> memoryview:

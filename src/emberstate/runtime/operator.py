@@ -110,6 +110,7 @@ class KeyedOperator:
         follows: bool = False,
         followed: bool = False,
         inputs_in_step: bool = False,
+        follows_event_time: bool = False,
     ) -> None:
         """Make an operator around a backend, which it closes when it is closed.
 
@@ -120,6 +121,8 @@ class KeyedOperator:
         Rows of an operator that `follows` another wait, and are handled when the watermark gets beyond them, in order
         of their event time. The rows that one which is `followed` puts out say where they come from. With two inputs
         event time is that of the one which is behind; `inputs_in_step` says that no row is older than one of the other.
+
+        `follows_event_time`: a watermark comes from elsewhere, though no input has an event time.
         """
         self.name = check_state_name(name)
         self.backend = backend
@@ -138,6 +141,9 @@ class KeyedOperator:
         self._followed = followed
         if follows and (len(self._inputs) != 1 or self._inputs[0].event_time is None):
             raise StateDeclarationError(f"operator {name!r} follows another: it has one input, with an event time")
+        self._has_event_time = (
+            follows_event_time or not self._inputs or any(input.event_time is not None for input in self._inputs)
+        )
         self._phase = Phase.NEW
         self._watermark = MIN_TIME
         self._transactions = self._roll_backs = 0
@@ -193,6 +199,7 @@ class KeyedOperator:
             followed=self._followed,
             held=held,
             in_step=self._in_step,
+            has_event_time=self._has_event_time,
         )
         self._phase = Phase.IDLE
 

@@ -8,7 +8,7 @@ Thread safety: the backend's owner thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from datetime import datetime
 
 from emberstate.runtime.domain_timers import DomainTimers, KeyedTimer, TimeDomain
@@ -26,9 +26,13 @@ class TimerService:
 
     __slots__ = ("event", "processing")
 
-    def __init__(self, make_queue: Callable[[TimeDomain], TimerQueue], refusal: str | None) -> None:
-        self.event = DomainTimers(make_queue(TimeDomain.EVENT), TimeDomain.EVENT, refusal)
-        self.processing = DomainTimers(make_queue(TimeDomain.PROCESSING), TimeDomain.PROCESSING, refusal)
+    def __init__(
+        self, make_queue: Callable[[TimeDomain], TimerQueue], refusals: Mapping[TimeDomain, str | None]
+    ) -> None:
+        self.event, self.processing = (
+            DomainTimers(make_queue(domain), domain, refusals[domain])
+            for domain in (TimeDomain.EVENT, TimeDomain.PROCESSING)
+        )
 
     def register_event_time(self, name: str, when: datetime, namespace: Hashable = VOID_NAMESPACE) -> bool:
         """Have `on_timer` called when event time reaches `when`; False if that timer was there already."""

@@ -33,7 +33,7 @@ import msgspec
 from emberstate.checkpoint.acknowledgement import Acknowledgement, SlotTask
 from emberstate.checkpoint.coordinator import Redelivery, Transaction
 from emberstate.checkpoint.layout import new_id
-from emberstate.checkpoint.manifest import Manifest
+from emberstate.checkpoint.manifest import Batch, Manifest
 from emberstate.checkpoint.state_backend import StateBackend
 from emberstate.checkpoint.storage import Storage
 from emberstate.errors import InvariantError
@@ -43,7 +43,7 @@ from emberstate.runtime.job_spec import JobSpec
 from emberstate.runtime.operator_slot import agreed_broadcast, broadcast_operator_name
 from emberstate.runtime.outputs import MAIN
 from emberstate.runtime.row import RowType
-from emberstate.runtime.times import from_micros
+from emberstate.runtime.times import MAX_TIME, from_micros
 from emberstate.spark.anchor import Anchor
 from emberstate.spark.keyed_frame import keyed_frame
 from emberstate.spark.once_per_batch import once_per_batch
@@ -147,17 +147,18 @@ class BatchRunner:
 
     # -- a batch --------------------------------------------------------------------------------------------
 
-    def run_batch(
-        self, frame: DataFrame, batch: int, position: SourcePosition, end_watermark: int | None = None
-    ) -> Progress:
-        """Run a batch to its end, or deliver it again. `end_watermark` is where event time is to be at its end."""
+    @property
+    def last_batch(self) -> Batch | None:
+        """The last batch that was committed; None before the job's first."""
+        return self._coordinator.latest.batch
+
+    def run_batch(self, frame: DataFrame, batch: int, position: SourcePosition, ended: bool = False) -> Progress:
+        """Run a batch to its end, or deliver it again. If the input `ended` with it, event time gets to its end."""
         job = f"{self._job_at_location} ({self._coordinator.latest.location})"  # places in memory are all called alike
         with once_per_batch(job, position.run, batch):
-            return self._run_or_deliver(frame, batch, position, end_watermark)
+            return self._run_or_deliver(frame, batch, position, ended)
 
-    def _run_or_deliver(
-        self, frame: DataFrame, batch: int, position: SourcePosition, end_watermark: int | None
-    ) -> Progress:
+    def _run_or_deliver(self, frame: DataFrame, batch: int, position: SourcePosition, ended: bool) -> Progress:
         started = time.perf_counter()
         spark = frame.sparkSession
         with self._coordinating:
@@ -168,13 +169,14 @@ class BatchRunner:
                 source=position.offsets,
                 watermark=next_watermark(self._plan, last),
                 idle=idle_since(self._plan, last),
+                ended=ended,
             )
         runs: list[StageRun] = []
         if isinstance(begun, Redelivery):
             manifest = begun.manifest
             row_types = self._again(spark, manifest, batch, position)
         else:
-            manifest = self._run(frame, begun, end_watermark, runs)
+            manifest = self._run(frame, begun, runs)
             row_types = sent_to_sinks(self._stages)
         committed = time.perf_counter()
         self._coordinator.check_holder()
@@ -209,16 +211,14 @@ class BatchRunner:
             evaluate(position)
         return row_types
 
-    def _run(
-        self, frame: DataFrame, begun: Transaction, end_watermark: int | None, runs: list[StageRun]
-    ) -> Manifest:
+    def _run(self, frame: DataFrame, begun: Transaction, runs: list[StageRun]) -> Manifest:
         spark = frame.sparkSession
         timed = self._plan.event_time_stage
         later = stage_watermarks(self._plan, begun.start.times, begun.batch)
         acknowledgements: list[Acknowledgement] = []
         for number, job in enumerate(self._jobs):
             tasks, side = _tasks_of(begun, job)
-            end = end_watermark
+            end = MAX_TIME if begun.batch.ended else None
             if timed is not None and number > timed:
                 before, reached = later.get(job.name, (None, None))
                 tasks = [_at_watermark(task, before) for task in tasks]

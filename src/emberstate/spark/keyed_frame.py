@@ -128,8 +128,8 @@ def _time(job: JobSpec, input: KeyedInput, prefix: str) -> Column:
 def event_micros(time: Column, zone: str | None) -> Column:
     """An event time in microseconds since 1970; a wall clock's reading if it is of a zone.
 
-    Where such a reading is ambiguous, the slot decides; here it is about the order alone. The session's zone has no
-    part in it: its clock may skip an hour that is in order elsewhere.
+    Rows are sorted by it, so it is what the slot makes of the reading (`keyed_input`), also where the clock is changed.
+    The session's zone has no part in it: its clock may skip an hour that is in order elsewhere.
     """
     from pyspark.sql import functions as F
 

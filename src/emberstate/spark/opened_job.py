@@ -43,7 +43,15 @@ def job_specs(
     for number, stage in enumerate(plan.stages):
         job = stage.job_spec(rows, others, parallelism=parallelism, max_parallelism=plan.max_parallelism)
         followed = any(follows[number + 1 : number + 2])
-        jobs.append(dataclasses.replace(job, follows=follows[number], followed=followed, inputs_in_step=plan.bounded))
+        jobs.append(
+            dataclasses.replace(
+                job,
+                follows=follows[number],
+                followed=followed,
+                inputs_in_step=plan.bounded,
+                follows_event_time=timed is not None,
+            )
+        )
         rows = row_types[number].get(MAIN, rows)
     return jobs
 

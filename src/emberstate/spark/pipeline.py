@@ -9,7 +9,9 @@ query that was stopped is refused.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
 import logging
 import threading
 from collections.abc import Mapping
@@ -17,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from emberstate.checkpoint.chain import DEFAULT_POLICY, ChainPolicy
 from emberstate.checkpoint.clock import Clock, SystemClock
+from emberstate.checkpoint.latest import find_latest
 from emberstate.checkpoint.retention import DEFAULT_RETAINED
 from emberstate.checkpoint.state_backend import StateBackend
 from emberstate.errors import LifecycleError, StateDeclarationError
@@ -34,7 +37,7 @@ from emberstate.spark.session import NO_CONNECT, missing_settings, refuse_connec
 from emberstate.spark.source_position import SourcePosition, source_position
 from emberstate.spark.stage_plan import InputPlan, NullKeys, StagePlan, as_columns, as_row_type, row_type_of_frame
 from emberstate.spark.task_errors import cause_first, one_line, was_stopped
-from emberstate.spark.ticks import TICK_COLUMN, with_ticks, without_ticks
+from emberstate.spark.ticks import AtEnd, Ticks, ticks_of
 from emberstate.spark.windowed_stage import WindowedStage
 from emberstate.state.durations import Duration, as_duration
 
@@ -385,11 +388,14 @@ class Pipeline:
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         """Run one micro-batch: what `foreachBatch` calls."""
+        self._batch(df, batch_id, None)
+
+    def _batch(self, df: DataFrame, batch_id: int, ticks: Ticks | None) -> None:
         refuse_connect(df)
         self._error = None
         where = f"pipeline {self.name!r}, batch {batch_id}"
         try:
-            self._run_batch(df, batch_id)
+            self._run_batch(df, batch_id, ticks)
         except Exception as error:
             self._error = error
             if was_stopped(error):
@@ -399,15 +405,21 @@ class Pipeline:
             shown = cause_first(error, where)
             raise shown from shown.__cause__
 
-    def _run_batch(self, df: DataFrame, batch_id: int) -> None:
-        spark = df.sparkSession
-        position = source_position(spark, batch_id)
-        with self._lock:
-            runner = self._runner
-            if runner is None or position.run != self._run_id:
-                runner = self._take_over(df, batch_id, position, runner)
-        runner.run_batch(without_ticks(df), batch_id, position)
-        if runner.waiting_timers and TICK_COLUMN not in df.columns and not self._told:
+    def _run_batch(self, df: DataFrame, batch_id: int, ticks: Ticks | None) -> None:
+        position = source_position(df.sparkSession, batch_id)
+        with contextlib.nullcontext() if ticks is None else ticks.cleared_on_failure():
+            with self._lock:
+                runner = self._runner
+                if runner is None or position.run != self._run_id:
+                    runner = self._take_over(df, batch_id, position, runner)
+            if ticks is None:
+                runner.run_batch(df, batch_id, position)
+            else:
+                ticks.check_source()
+                ended = ticks.end_input(position.offsets, runner.last_batch)
+                runner.run_batch(df, batch_id, position, ended=ended)
+                ticks.follow(runner.last_batch)
+        if runner.waiting_timers and (ticks is None or not ticks.heartbeat) and not self._told:
             self._told = True
             _log.warning(
                 "Pipeline %r has processing-time timers that wait for data: Spark starts no batch without. Start it "
@@ -423,7 +435,7 @@ class Pipeline:
             before.close()
         self._warn(df.sparkSession)
         self._plan.check_complete()
-        first, others = self._row_types(without_ticks(df))
+        first, others = self._row_types(df)
         self._runner = BatchRunner(
             self._plan, df.sparkSession, first, others, self._plan.backend, batch_id, position
         )
@@ -457,19 +469,28 @@ class Pipeline:
         inputs: Mapping[str, DataFrame] | None = None,
         trigger: Mapping[str, Any] | None = None,
         query_name: str | None = None,
+        at_end: AtEnd = "wait",
     ) -> StreamingQuery:
         """Start a stream through this pipeline, with Spark's own checkpoint location (source offsets) at `checkpoint`.
 
         With a `heartbeat`, a stream without data still has a batch so often, in which timers fire and what has expired
         goes. `inputs` are the other inputs by name; `trigger` is what `DataStreamWriter.trigger` takes.
+
+        With `trigger={"availableNow": True}`, the last batch closes all windows that the watermark of the last rows
+        has got to. The others wait for the next start; with `at_end="close"` they close too, and the job takes no more
+        rows.
         """
         refuse_connect(df)
         if not df.isStreaming:
             raise StateDeclarationError("start() takes a streaming DataFrame; run() takes a static one")
         frame = self.inputs(df, **(inputs or {}))
-        if heartbeat is not None:
-            frame = with_ticks(frame, heartbeat)
-        writer = frame.writeStream.foreachBatch(self).option("checkpointLocation", checkpoint)
+        ticks = ticks_of(self._plan, df.sparkSession, checkpoint, heartbeat, trigger, at_end)
+        if ticks is not None:
+            frame = ticks.added_to(frame)
+            found = find_latest(self._plan.backend.open_storage(), self.name).manifest
+            ticks.follow(None if found is None else found.batch)
+        writer = frame.writeStream.foreachBatch(functools.partial(self._batch, ticks=ticks))
+        writer = writer.option("checkpointLocation", checkpoint)
         if trigger is not None:
             writer = writer.trigger(**trigger)
         if query_name is not None:
@@ -484,22 +505,32 @@ class Pipeline:
         batches: int = 1,
         savepoint: str | None = None,
         save_as: str | None = None,
+        at_end: AtEnd | None = None,
     ) -> list[Progress]:
         """Run a static DataFrame through the same code, from no state or from a savepoint's.
 
         The stream's checkpoints are not touched. The sink gets batch 0, and 1, 2 … if the rows are split into
-        `batches`. At the end all event-time timers fire, processing-time timers do not. With `save_as`, the state
-        is saved under that name, and a stream may start from it.
+        `batches`. With `at_end="close"`, the default, all windows close at the end and all event-time timers fire;
+        processing-time timers do not. With `save_as`, the state is saved under that name, and a stream may go on from
+        it: then the default is `at_end="wait"`, and what is open stays so.
         """
         from emberstate.spark.static_run import run_static
 
         refuse_connect(df)
         if df.isStreaming:
             raise StateDeclarationError("run() takes a static DataFrame; start() takes a stream")
+        if at_end not in (None, "wait", "close") or (at_end == "close" and save_as is not None):
+            raise StateDeclarationError(
+                f"at_end is 'wait' or 'close', and 'wait' with save_as: a stream cannot go on where all windows are "
+                f"closed; found {at_end!r}"
+            )
         self._warn(df.sparkSession)
         frame = self.inputs(df, **(inputs or {}))
         types = self._row_types(frame)
-        return run_static(self._plan, frame, types, batches=batches, savepoint=savepoint, save_as=save_as)
+        close = save_as is None if at_end is None else at_end == "close"
+        return run_static(
+            self._plan, frame, types, batches=batches, savepoint=savepoint, save_as=save_as, close=close
+        )
 
     def savepoint(self, name: str) -> None:
         """Copy the latest checkpoint of the running stream, whole, to a savepoint of that name."""

@@ -27,7 +27,7 @@ NullKeys = Literal["refuse", "drop"]
 #: Columns that the library adds on the way to a slot.
 RESERVED = (
     *(KEY_GROUP_COLUMN, INPUT_COLUMN, *ROW_COLUMNS, ORIGIN_COLUMN, REACHED_COLUMN),
-    *("__slot", "__order", "__time", "__tick", "__broadcast"),
+    *("__slot", "__order", "__time", "__broadcast"),
 )
 
 

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Final
 from emberstate.checkpoint.state_backend import StateBackend
 from emberstate.errors import StateDeclarationError
 from emberstate.runtime.keyed_input import INPUT_COLUMN, ROW_COLUMNS
-from emberstate.runtime.times import MAX_TIME
 from emberstate.spark.batch_runner import BatchRunner
 from emberstate.spark.keyed_frame import event_micros
 from emberstate.spark.pipeline_plan import PipelinePlan, SavepointStart
@@ -48,6 +47,7 @@ def run_static(
     batches: int,
     savepoint: str | None,
     save_as: str | None,
+    close: bool,
 ) -> list[Progress]:
     """Run all rows; see `Pipeline.run`."""
     if type(batches) is not int or batches < 1:
@@ -70,7 +70,7 @@ def run_static(
             _part(0, batches),
         )
         try:
-            progress = _run_all(plan, runner, df, batches)
+            progress = _run_all(plan, runner, df, batches, close)
             if save_as is not None:
                 runner.savepoint(save_as, plan.backend.open_storage())
         finally:
@@ -80,13 +80,13 @@ def run_static(
     return progress
 
 
-def _run_all(plan: PipelinePlan, runner: BatchRunner, df: DataFrame, batches: int) -> list[Progress]:
+def _run_all(plan: PipelinePlan, runner: BatchRunner, df: DataFrame, batches: int, close: bool) -> list[Progress]:
     parts = [df] if batches == 1 else list(_split(plan, df, batches))
     done = []
     with _bar(df.sparkSession, plan.name, len(parts)) as advance:
         for number, part in enumerate(parts):
-            end = MAX_TIME if number == len(parts) - 1 else None
-            done.append(runner.run_batch(part, number, _part(number, len(parts)), end))
+            ended = close and number == len(parts) - 1
+            done.append(runner.run_batch(part, number, _part(number, len(parts)), ended))
             advance()
     return done
 

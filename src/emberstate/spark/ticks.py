@@ -1,42 +1,171 @@
-"""Ticks among the rows of a stream: what a heartbeat adds, and what is taken out again before anything is keyed.
+"""`Ticks`: batches that a stream has without data, as the driver sees them: heartbeats, and what closes windows at the
+end of what is available now.
 
-Thread safety: the driver's thread.
+Spark decides when there is a batch, and numbers it; all that can be done is to have a source that moves (`heartbeat`).
+Whether a query has that source is settled when it is new: Spark refuses one with another number of sources.
+
+Thread safety: the driver's thread, then that of the query's batches.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import contextlib
+import json
+import logging
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
 
-from emberstate.errors import StateDeclarationError
+from emberstate.checkpoint.manifest import Batch
+from emberstate.errors import LifecycleError, StateDeclarationError
+from emberstate.spark.pipeline_plan import PipelinePlan
+from emberstate.spark.watermark import leaves_time
 from emberstate.state.durations import Duration, as_duration
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
-#: Marks the rows of a heartbeat.
-TICK_COLUMN: Final = "__tick"
+AtEnd = Literal["wait", "close"]
+
+#: What is put behind the name of the driver's file; such a file is there until Spark asks for what is available now.
+UNASKED: Final = ".unasked"
+
+_log = logging.getLogger("emberstate.spark")
+
+_NO_SOURCE: Final = (
+    "was started without, and Spark lets no query have another number of sources. Start it with a new checkpoint from "
+    "a savepoint of the job"
+)
 
 
-def with_ticks(frame: DataFrame, heartbeat: Duration) -> DataFrame:
-    """A stream that has a batch at every heartbeat, data or not."""
-    from pyspark.sql import functions as F
+class Ticks:
+    """The ticks of one run of a query."""
 
-    from emberstate.spark.heartbeat import HEARTBEAT_FORMAT, HeartbeatSource
+    def __init__(
+        self, plan: PipelinePlan, spark: SparkSession, heartbeat: Duration | None, available_now: bool, at_end: AtEnd
+    ) -> None:
+        """Ticks whose files are in Spark's own temporary directory, which goes with Spark."""
+        self.heartbeat = heartbeat is not None
+        self._plan = plan
+        self._available_now = available_now
+        self._closes = at_end == "close"
+        self._milliseconds = 0 if heartbeat is None else _milliseconds(heartbeat)
+        self._wanted = Path(spark.sparkContext._temp_dir) / f"emberstate-tick-{uuid.uuid4()}"
+        self._unasked = self._wanted.with_suffix(UNASKED)
 
+    def added_to(self, frame: DataFrame) -> DataFrame:
+        """The stream, with batches that have no rows."""
+        from pyspark.sql import functions as F
+
+        from emberstate.spark.heartbeat import HEARTBEAT_FORMAT, HeartbeatSource
+
+        spark = frame.sparkSession
+        if self._available_now:
+            self._unasked.touch()
+        spark.dataSource.register(HeartbeatSource)
+        source = spark.readStream.format(HEARTBEAT_FORMAT).option("milliseconds", str(self._milliseconds))
+        ticks = source.option("wanted", str(self._wanted)).load()
+        return frame.union(
+            ticks.select(*(F.lit(None).cast(field.dataType).alias(field.name) for field in frame.schema.fields))
+        )
+
+    def follow(self, last: Batch | None) -> None:
+        """Want a batch more at the end of what is available, or none, by the last one that was committed."""
+        if last is not None and not last.ended and (self._closes or leaves_time(self._plan, last)):
+            self._wanted.touch()
+        else:
+            self._wanted.unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def cleared_on_failure(self) -> Iterator[None]:
+        """Leave no file if a batch fails: none follows."""
+        try:
+            yield
+        except BaseException:
+            self._wanted.unlink(missing_ok=True)
+            self._unasked.unlink(missing_ok=True)
+            raise
+
+    def end_input(self, source: str, last: Batch | None) -> bool:
+        """Whether the input ends with the batch of this source position: nothing has moved but the ticks."""
+        return self._closes and last is not None and json.loads(source)[:-1] == json.loads(last.source)[:-1]
+
+    def check_source(self) -> None:
+        """Say that Spark will not ask for a batch more; in a batch, before anything is done."""
+        if not self._unasked.exists():
+            return
+        self._unasked.unlink()
+        told = (
+            "a source of this stream does not support availableNow, so Spark reads all of it in a single batch, and "
+            "there is none to close windows in"
+        )
+        if self._closes:
+            raise LifecycleError(f"at_end='close' cannot be done: {told}. Nothing of this batch is done.")
+        _log.warning("Windows that the last rows would close stay open until there is more data: %s", told)
+
+
+def ticks_of(
+    plan: PipelinePlan,
+    spark: SparkSession,
+    checkpoint: str,
+    heartbeat: Duration | None,
+    trigger: Any,
+    at_end: AtEnd,
+) -> Ticks | None:
+    """The ticks that a query is to have; None if it needs none.
+
+    Raises:
+        StateDeclarationError: what is asked for cannot be had.
+    """
+    from emberstate.spark.heartbeat import CAN_CLOSE
+
+    available_now = bool((trigger or {}).get("availableNow"))
+    if at_end not in ("wait", "close"):
+        raise StateDeclarationError(f"at_end is 'wait' or 'close', found {at_end!r}")
+    timed = plan.event_time_stage is not None
+    if at_end == "close" and not (available_now and timed and CAN_CLOSE):
+        raise StateDeclarationError(
+            "at_end='close' closes windows in event time when all that is available has been read: it goes with "
+            "event_time(…) and trigger={'availableNow': True}, from Spark 4.2 on"
+        )
+    ticks = Ticks(plan, spark, heartbeat, available_now, at_end)
+    closing = available_now and timed and CAN_CLOSE
+    there = _has_ticks(spark, checkpoint)
+    if there is not False:
+        return ticks if there or heartbeat is not None or closing else None
+    if heartbeat is not None or at_end == "close":
+        asked = "at_end='close'" if heartbeat is None else "heartbeat"
+        raise StateDeclarationError(f"{asked} needs a source of ticks, and the query at {checkpoint} {_NO_SOURCE}.")
+    if closing:
+        _log.warning(
+            "Windows that the last rows would close stay open until there is more data: that needs a source of ticks, "
+            "and the query at %s %s.", checkpoint, _NO_SOURCE,
+        )  # fmt: skip
+    return None
+
+
+def _milliseconds(heartbeat: Duration) -> int:
     milliseconds = as_duration(heartbeat, "heartbeat").total_seconds() * 1000
     if milliseconds < 100:
         raise StateDeclarationError(f"a heartbeat is at least 100 milliseconds, found {heartbeat!r}")
-    spark = frame.sparkSession
-    spark.dataSource.register(HeartbeatSource)
-    ticks = spark.readStream.format(HEARTBEAT_FORMAT).option("milliseconds", str(int(milliseconds))).load()
-    empty = [F.lit(None).cast(field.dataType).alias(field.name) for field in frame.schema.fields]
-    return frame.withColumn(TICK_COLUMN, F.lit(False)).union(ticks.select(*empty, F.lit(True).alias(TICK_COLUMN)))
+    return int(milliseconds)
 
 
-def without_ticks(frame: DataFrame) -> DataFrame:
-    """The rows of a batch that are no ticks."""
-    from pyspark.sql import functions as F
-
-    if TICK_COLUMN not in frame.columns:
-        return frame
-    return frame.filter(~F.col(TICK_COLUMN)).drop(TICK_COLUMN)
+def _has_ticks(spark: SparkSession, checkpoint: str) -> bool | None:
+    """Whether the query of a checkpoint location has the source of ticks; None if it has begun no batch."""
+    jvm: Any = spark._jvm
+    folder = jvm.org.apache.hadoop.fs.Path(checkpoint, "offsets")
+    files = folder.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+    if not files.exists(folder):
+        return None
+    names = [status.getPath().getName() for status in files.listStatus(folder)]
+    batches = [int(name) for name in names if name.isdigit()]
+    if not batches:
+        return None
+    stream = files.open(jvm.org.apache.hadoop.fs.Path(folder, str(max(batches))))
+    try:
+        text = jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8")
+    finally:
+        stream.close()
+    return any(line.startswith('{"beat"') for line in text.splitlines())

@@ -52,6 +52,15 @@ def idle_since(plan: PipelinePlan, last: Batch | None) -> Idle | None:
     return Idle(last.processing_time, reached if last.watermark is None else max(reached, last.watermark))
 
 
+def leaves_time(plan: PipelinePlan, last: Batch | None) -> bool:
+    """Whether the rows up to the last batch would bring event time further in a batch after it.
+
+    The clock is left out: by that there would always be one more.
+    """
+    idle = idle_since(plan, last)
+    return idle is not None and (last is None or last.watermark is None or idle.watermark > last.watermark)
+
+
 def holding_back(plan: PipelinePlan, last: Batch) -> str | None:
     """Which of two inputs is behind the other, so that the next watermark is its own; None if neither is.
 

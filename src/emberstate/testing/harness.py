@@ -96,6 +96,7 @@ class Harness:
         event_time: str | None = None,
         zone: str | None = None,
         out_of_orderness: Duration = "0 seconds",
+        follows_event_time: bool = False,
         output: Schema | None = None,
         side_outputs: Mapping[str, Schema] | None = None,
         late_output: str | None = None,
@@ -111,7 +112,8 @@ class Harness:
 
         `second` is the other input of a `KeyedCoProcessFunction`, `broadcast` the schema of a
         `KeyedBroadcastProcessFunction`'s broadcast rows. An output without a schema takes no rows. `zone` says what
-        zone the wall times of a TIMESTAMP_NTZ event time are of.
+        zone the wall times of a TIMESTAMP_NTZ event time are of. `follows_event_time` is for a stage that has no event
+        time in a pipeline that has: `advance_watermark` moves it.
         """
         first = KeyedInput(schema, [key] if isinstance(key, str) else key, event_time=event_time, zone=zone)
         spec = JobSpec(
@@ -125,6 +127,7 @@ class Harness:
             out_of_orderness=out_of_orderness,
             parallelism=parallelism,
             max_parallelism=max_parallelism,
+            follows_event_time=follows_event_time,
         )
         given = [input.out_of_orderness for input in spec.inputs]
         self._lags = [
