@@ -15,7 +15,7 @@ from emberstate.checkpoint.memory_storage import MemoryStorage
 from emberstate.checkpoint.opening import OperatorSpec
 from emberstate.keygroups import KeySchema
 from emberstate.spark.pipeline_plan import PipelinePlan
-from emberstate.spark.watermark import holding_back, idle_since, next_watermark, stage_watermarks
+from emberstate.spark.watermark import holding_back, idle_since, leaves_time, next_watermark, stage_watermarks
 
 from .pipeline_functions import BURSTS, Bursts
 
@@ -195,3 +195,15 @@ def test_later_stages_never_go_back() -> None:
     known = msgspec.structs.replace(batch(8, 90, None), stage_watermarks={"b": 98 * SECOND, "c": 80 * SECOND})
     assert seconds(known, "5 seconds") == [(98, 98), (80, 97)]
     assert seconds(batch(8, 99, None), "5 seconds") == [(99, 99), (99, 99)], "all stages were where the first was"
+
+
+def test_time_that_is_left_at_the_end() -> None:
+    """Catches: a closing batch that is missing, or one after the other for ever since the clock goes on."""
+    given = plan(out_of_orderness="10 seconds", idle_timeout="30 seconds")
+    assert not leaves_time(given, None)
+    assert not leaves_time(given, batch(5, None, None))
+    assert leaves_time(given, batch(5, None, 100))
+    assert leaves_time(given, batch(5, 80, 100))
+    assert not leaves_time(given, batch(6, 90, 100, (5, 90)))
+    assert not leaves_time(given, batch(600, 90, 100, (5, 90))), "idle time alone"
+    assert not leaves_time(given, batch(600, 685, 101)), "a late row"
