@@ -24,9 +24,9 @@ def test_what_is_available_is_closed_and_gone_on_with(stream: Stream) -> None:
     files, though each is to be one; batch numbers that are not Spark's; time that is lost between two starts."""
     kept, progress = Kept(), list[es.Progress]()
     pipeline = two_stages(stream.pipeline(), kept).listener(progress.append)
-    stream.add(*cut(GIVEN, 3), [LAST])
+    stream.add(*cut(GIVEN, 2), [LAST])
     stream.finish(pipeline)
-    assert [one.rows_in for one in progress][:4] == [*(len(part) for part in cut(GIVEN, 3)), 1]
+    assert [one.rows_in for one in progress][:3] == [*(len(part) for part in cut(GIVEN, 2)), 1]
     assert sorted(kept.rows) == minutes(GIVEN, 300)
     assert progress[-1].watermark == at(300)
     batches = len(progress)

@@ -72,6 +72,8 @@ class Ticks:
 
     def follow(self, last: Batch | None) -> None:
         """Want a batch more at the end of what is available, or none, by the last one that was committed."""
+        if not self._available_now:
+            return
         if last is not None and not last.ended and (self._closes or leaves_time(self._plan, last)):
             self._wanted.touch()
         else:
