@@ -6,7 +6,7 @@ from typing import Any
 
 import emberstate as es
 
-from .pipeline_functions import BURSTS, Bursts, bursts, events
+from .pipeline_functions import BURSTS, GAP, Bursts, bursts, events
 from .streams import at
 
 MINUTES = "key string, minute timestamp, total bigint"
@@ -39,7 +39,7 @@ class Minute(es.ProcessWindowFunction):
 def two_stages(pipeline: es.Pipeline, sink: Any) -> es.Pipeline:
     """The stages, on a pipeline that has none."""
     stage = pipeline.key_by("key").event_time("ts").process("bursts", Bursts(), BURSTS)
-    windows = stage.key_by("key").event_time("last").window(es.TumblingEventTimeWindows.of("1 minute"))
+    windows = stage.key_by("key").event_time("last", GAP).window(es.TumblingEventTimeWindows.of("1 minute"))
     return windows.aggregate("minutes", Sum(), MINUTES, accumulator_type=int, function=Minute()).sink(sink)
 
 
