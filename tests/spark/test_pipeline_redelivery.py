@@ -314,7 +314,7 @@ def test_a_pipeline_that_is_called_twice_in_a_batch_is_refused(stream: Stream) -
         pipeline = counted(stream, sink)
         try:
             pipeline(df, batch)
-        except OSError:
+        except UserFunctionError:
             pipeline(df, batch)
 
     for _ in range(2):  # the first part comes again, the second is still refused
