@@ -19,7 +19,7 @@ class Sum(es.AggregateFunction[Any, Any, int]):
         return 0
 
     def add(self, row: Any, accumulator: int) -> int:
-        return accumulator + row.total
+        return accumulator + int(row.total)
 
     def get_result(self, accumulator: int) -> int:
         return accumulator
