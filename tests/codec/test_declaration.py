@@ -181,6 +181,7 @@ REFUSED: list[tuple[Any, str, str]] = [
     (Point | Fish, "look the same", "tag=True"),
     (Cat | Fish, "look the same", "tag=True"),
     (Point | dict[str, int], "look the same", "one Optional field for each"),
+    (dict[str, int] | dict[Literal["a", 7], bytes], "same Python class", "one Optional field for each"),
     (typing.Union[Any, None], "Any", "declare the type"),  # noqa: UP007
     (Literal[True], "Literal[True]", "use bool"),
     (Literal[b"x"], "Literal[b'x']", "bytes"),

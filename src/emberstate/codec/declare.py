@@ -208,6 +208,12 @@ def _union(type_: Any, args: tuple[Any, ...], where: str, outer: tuple[Any, ...]
             shared = one.family & other.family
             if shared and not _tagged_apart(one, other):
                 raise _ambiguous(other, one, shared, where)
+            if set(one.classes) & set(other.classes):  # dicts that are written differently: values do not tell which
+                raise refuse(
+                    where,
+                    f"{other.label} | {one.label} are of the same Python class",
+                    "use a dataclass with one Optional field for each",
+                )
     label = " | ".join(item.label for item in items)
     return Node("union", None, type_, label, *_all(tuple(items)), tuple(items))
 
