@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import random
@@ -177,10 +178,20 @@ class Job:
         differing = [file.name for file in (self.root / "output").glob("*.differs")]
         assert not differing, f"delivered again, and different: {differing}"
         assert len(list((self.root / "output").glob("*.json"))) == self.fed
-        for batch, expected in enumerate(self._expected):
+        for batch, expected in enumerate(self._delivered()):
             text = (self.root / "output" / f"{batch}.json").read_text(encoding="utf-8")
             found = [_without_noise(row) for row in json.loads(text)]
             assert found == expected, f"batch {batch} of {self.root.name}"
+
+    def _delivered(self) -> list[list[tuple[Any, ...]]]:
+        """What each batch delivers. A second stage handles a row when the watermark, the latest time of the batches
+        before, has passed it: in the next batch, and the last row of a batch in the one after that."""
+        if self.stages == 1:
+            return self._expected
+        rows = [row for expected in self._expected for row in expected]
+        ends = list(itertools.accumulate(len(expected) for expected in self._expected))
+        passed = [0, *(end - 1 for end in ends[:-1])]
+        return [rows[before:now] for before, now in zip([0, *passed], passed, strict=False)]
 
     # -- points where to wait -------------------------------------------------------------------------------
 

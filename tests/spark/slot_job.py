@@ -96,6 +96,7 @@ class Job:
             out_of_orderness="0 seconds",
             parallelism=1,
             max_parallelism=4,
+            follows_event_time=True,
         )
         self.open()
 
