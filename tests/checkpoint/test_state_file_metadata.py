@@ -126,6 +126,7 @@ def test_a_type_nested_deeply() -> None:
         opened(file_of(metadata(states=[state(type=nested)])))
 
 
+@pytest.mark.long
 def test_what_is_written_is_read_up_to_the_last_state() -> None:
     """Catches: a writer that goes on beyond what its reader takes."""
     backend = HeapKeyedStateBackend(KeySchema.from_python(str), max_parallelism=1)

@@ -13,7 +13,7 @@ from tests.keygroups.make_golden import PLAN
 
 
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.long
 def test_fresh_keys_hash_as_in_spark() -> None:
     """Catches: a Spark whose hash or casts differ from the release that the golden vectors came from."""
     pytest.importorskip("pyspark")

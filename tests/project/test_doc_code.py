@@ -86,7 +86,15 @@ UNRUN_COMMANDS = [
 NOT_RUN = [(file, block) for file in documents() for block in python_blocks(file, run=False)]
 
 
-@pytest.mark.parametrize("file", PAGES, ids=lambda file: str(file.relative_to(ROOT)))
+#: It starts Spark several times.
+_LONG = "state-tables.md"
+
+
+@pytest.mark.parametrize(
+    "file",
+    [pytest.param(file, marks=[pytest.mark.long] if file.name == _LONG else []) for file in PAGES],
+    ids=lambda file: str(file.relative_to(ROOT)),
+)
 def test_code_runs(file: Path, tmp_path: Path) -> None:
     """Catches: an example that the code has moved away from."""
     done = run(file, tmp_path)

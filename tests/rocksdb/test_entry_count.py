@@ -14,6 +14,7 @@ from emberstate.keygroups import KeySchema
 from emberstate.rocksdb.rocksdb_keyed_state_backend import RocksDBKeyedStateBackend
 from emberstate.state.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 from emberstate.testing import Harness
+from tests.effort import examples
 
 STEPS = st.lists(
     st.tuples(
@@ -26,7 +27,7 @@ STEPS = st.lists(
 
 
 @given(steps=STEPS)
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(40))
 def test_the_count_follows_what_is_listed(tmp_path: Path, steps: list[Any]) -> None:
     """Catches: entries counted twice, or kept in the count, when lists and maps grow, empty, or are rolled back."""
     backend = RocksDBKeyedStateBackend(KeySchema.from_python(int), tmp_path)

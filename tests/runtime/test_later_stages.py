@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import emberstate as es
 from emberstate.runtime.times import MAX_TIME
+from tests.effort import examples
 
 from .local_stages import LocalStages
 
@@ -140,7 +141,7 @@ def in_order(steps: list[tuple[str, int, int]]) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("make", [stepped, windowed])
 @pytest.mark.parametrize("count", [2, 3])
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(steps=inputs, cuts=cuts, what=happenings, parallelism=st.sampled_from([1, 2, 3]))
 def test_the_output_depends_on_the_rows_alone(
     make: Any, count: int, steps: list[Any], cuts: list[int], what: list[Any], parallelism: int

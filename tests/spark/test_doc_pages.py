@@ -44,13 +44,13 @@ def drivers(tmp_path: Path) -> Iterator[dict[str, str]]:
     wait_for(lambda: not leaks(given[MARK], temporary), f"an end of {leaks(given[MARK], temporary)}")
 
 
-#: It starts drivers of its own.
-_LONG = "quickstart.md"
+#: They start drivers of their own, or wait for the clock.
+_LONG = ("quickstart.md", "heartbeat-and-time.md")
 
 
 @pytest.mark.parametrize(
     "file",
-    [pytest.param(file, marks=[pytest.mark.long] if file.name == _LONG else []) for file in PAGES],
+    [pytest.param(file, marks=[pytest.mark.long] if file.name in _LONG else []) for file in PAGES],
     ids=lambda file: str(file.relative_to(ROOT)),
 )
 def test_page_runs(

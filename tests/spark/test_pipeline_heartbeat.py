@@ -97,6 +97,7 @@ def test_an_idle_watermark_goes_on_after_a_restart(stream: Stream) -> None:
     run_until(3010, 3010)
 
 
+@pytest.mark.long
 def test_a_heartbeat_beside_data_changes_nothing(stream: Stream) -> None:
     """Catches: rows that a heartbeat's batch loses or doubles, with a restart in between."""
     given = events(120)

@@ -146,6 +146,7 @@ class KeyConformance:
             thread.join()
             assert backend.statistics().live_snapshots == 1
 
+    @pytest.mark.long
     def test_as_many_states_as_a_file_may_have(self, make_backend: BackendFactory) -> None:
         """Catches a state too many that is found out when nobody can read the file any more."""
         backend = make_backend()

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import emberstate as es
 from emberstate.runtime.keyed_input import KeyedInput
 from emberstate.testing import Harness
+from tests.effort import examples
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 ROWS = "key string, ts timestamp, value bigint"
@@ -91,7 +92,7 @@ def test_among_rows_too_the_one_behind_counts() -> None:
 pace = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 4), st.integers(0, 9)), max_size=15)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     first=pace,
     second=pace,
