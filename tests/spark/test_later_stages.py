@@ -103,6 +103,7 @@ def test_a_second_stage_does_not_depend_on_the_cut(stream: Stream, parts: int, p
     assert sum(one.late_rows for one in static) == 0
 
 
+@pytest.mark.long
 def test_rows_stamped_too_old_are_named_once(stream: Stream, caplog: pytest.LogCaptureFixture) -> None:
     """Catches: rows of a window, stamped with its start, that are late in the next stage without a word."""
     kept, late = Kept(), Kept()

@@ -40,6 +40,7 @@ def test_what_is_available_is_closed_and_gone_on_with(stream: Stream) -> None:
     assert sum(one.late_rows for one in progress) == 0
 
 
+@pytest.mark.long
 def test_the_input_ends_by_name(stream: Stream) -> None:
     """Catches: windows that stay open though the input was said to end; rows after the end that are dropped in
     silence; an end that is said where it cannot be."""
@@ -63,6 +64,7 @@ def test_the_input_ends_by_name(stream: Stream) -> None:
         stream.start(pipeline, trigger={"availableNow": True}, at_end="now")
 
 
+@pytest.mark.long
 def test_a_run_ends_as_it_is_told(stream: Stream) -> None:
     """Catches: a savepoint for a stream whose windows a run has closed too early."""
     stream.add(*cut(GIVEN, 2), [LAST])

@@ -191,6 +191,7 @@ class Rate(es.KeyedProcessFunction):
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_a_script_finds_the_module_beside_it_from_another_directory(tmp_path: Path) -> None:
     """Catches: `python jobs/job.py`, which fails on one machine as slots look for modules elsewhere than drivers do."""
     (tmp_path / "jobs").mkdir()

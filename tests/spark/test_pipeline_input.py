@@ -175,6 +175,7 @@ class Ends(es.KeyedProcessFunction):
         yield ctx.key, timer.time
 
 
+@pytest.mark.long
 def test_event_time_timers_need_an_event_time_somewhere(stream: Stream) -> None:
     """Catches: timers that never fire, and leak; a stage that is refused though it follows another's event time."""
     stream.add(events(30, keys=3))

@@ -62,6 +62,7 @@ def test_the_input_that_is_behind_holds_the_watermark(stream: Stream) -> None:
     assert sorted(kept.rows) == [("a", "paid 1 of 5"), ("a", "paid 4 of 0"), ("b", "paid 1 of 7"), ("b", "paid 9 of 1")]
 
 
+@pytest.mark.long
 def test_a_run_sees_both_inputs_in_step(stream: Stream) -> None:
     """Catches: a run whose timers wait for rows of the other input, though all of both are there."""
     orders = [(f"k{n % 5}", at(n * 7), n) for n in range(40)]
