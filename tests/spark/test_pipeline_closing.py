@@ -19,6 +19,7 @@ from .streams import Kept, Stream, at
 
 pytestmark = pytest.mark.spark
 
+
 def test_what_is_available_is_closed_and_gone_on_with(stream: Stream) -> None:
     """Catches: windows that the last rows close and that stay open, in the first stage or the second; a batch of all
     files, though each is to be one; batch numbers that are not Spark's; time that is lost between two starts."""
@@ -38,6 +39,18 @@ def test_what_is_available_is_closed_and_gone_on_with(stream: Stream) -> None:
     assert [one.batch for one in progress] == list(range(batches + 2))
     assert sorted(kept.rows) == minutes([*GIVEN, LAST, *MORE], 500)
     assert sum(one.late_rows for one in progress) == 0
+
+
+@pytest.mark.long
+def test_a_heartbeat_leaves_every_file_its_batch(stream: Stream) -> None:
+    """Catches: a source of ticks for whose sake Spark reads all files that are available in a single batch."""
+    kept, progress = Kept(), list[es.Progress]()
+    pipeline = two_stages(stream.pipeline(), kept).listener(progress.append)
+    parts = cut(GIVEN, 4)
+    stream.add(*parts, [LAST])
+    stream.finish(pipeline, heartbeat="1 hour")
+    assert [one.rows_in for one in progress if one.rows_in] == [*map(len, parts), 1]
+    assert sorted(kept.rows) == minutes(GIVEN, 300)
 
 
 @pytest.mark.long
