@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from .spark_session import MARK, environment, leaks, local_session, slot_pids, wait_for
+from .spark_session import MARK, end_jvm, environment, leaks, local_session, slot_pids, wait_for
 from .streams import Stream
 
 
@@ -20,6 +20,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     given = environment(temporary)
     before = {name: os.environ.get(name) for name in given}
     os.environ.update(given)
+    end_jvm()
     session = local_session("tests", temporary)
     try:
         yield session

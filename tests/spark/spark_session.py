@@ -14,6 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from pyspark import SparkContext
+
 import emberstate
 from emberstate.spark.session import session
 from tests.patience import PATIENCE
@@ -60,6 +62,18 @@ def local_session(name: str, temporary: Path, **settings: str) -> Any:
     spark = session(name, master="local[2,4]", settings=small)
     spark.sparkContext.setLogLevel("OFF")
     return spark
+
+
+def end_jvm() -> None:
+    """End the JVM of this process, if a test before has started one: it keeps the environment that it was started in,
+    so the workers and slots of the next session would carry another mark, or none."""
+    gateway = SparkContext._gateway
+    if gateway is not None:
+        assert SparkContext._active_spark_context is None, "another test's session still runs in this process"
+        gateway.shutdown()
+        gateway.proc.stdin.close()
+        gateway.proc.wait(PATIENCE)
+        SparkContext._gateway = SparkContext._jvm = None
 
 
 def slot_pids(mark: str) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import random
@@ -46,8 +47,9 @@ class Killer:
         threading.Event().wait(moment * 0.4)  # during the next batch, or before it
         pids = slot_pids(os.environ[MARK]) if kind == "s" else worker_pids(os.environ[MARK])
         if pids:
-            os.kill(self.chance.choice(pids), signal.SIGKILL)
-            self.killed.append(kind)
+            with contextlib.suppress(ProcessLookupError):  # it has just ended
+                os.kill(self.chance.choice(pids), signal.SIGKILL)
+                self.killed.append(kind)
 
     def join(self) -> None:
         """Wait until all is done."""
