@@ -17,13 +17,13 @@ import time
 from typing import Any
 
 from benchmarks.measure import SEED, Target, print_table, save
-from emberstate.checkpoint.background_writer import SWITCH_INTERVAL, BackgroundWriter
-from emberstate.checkpoint.chain import RewriteOrder
-from emberstate.checkpoint.local_storage import LocalStorage
-from emberstate.checkpoint.manifest import SlotChain
-from emberstate.heap.heap_keyed_state_backend import HeapKeyedStateBackend
+from emberstate.checkpoint.commit.background_writer import SWITCH_INTERVAL, BackgroundWriter
+from emberstate.checkpoint.manifest.chain import RewriteOrder
+from emberstate.checkpoint.manifest.model import SlotChain
+from emberstate.heap.backend import HeapKeyedStateBackend
 from emberstate.keygroups import KeySchema
 from emberstate.state.descriptors import ValueStateDescriptor
+from emberstate.storage.local import LocalStorage
 
 ENTRIES = 1_000_000
 COUNT = ValueStateDescriptor("count", int)

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import Target, print_table, save, timed
-from emberstate.heap.copy_on_write_state_map import CopyOnWriteStateMap
-from emberstate.heap.heap_keyed_state_backend import HeapKeyedStateBackend
-from emberstate.heap.heap_map_state import HeapMapState
-from emberstate.heap.map_value import SMALL_LIMIT, MapKind
-from emberstate.heap.snapshots import SnapshotRegistry
-from emberstate.heap.state_table import CopyOnWriteStateTable
-from emberstate.heap.value_kind import IMMUTABLE
+from emberstate.heap.backend import HeapKeyedStateBackend
+from emberstate.heap.map.copy_on_write_state_map import CopyOnWriteStateMap
+from emberstate.heap.map.snapshots import SnapshotRegistry
+from emberstate.heap.map.value_kind import IMMUTABLE
+from emberstate.heap.states.map_state import HeapMapState
+from emberstate.heap.states.map_value import SMALL_LIMIT, MapKind
+from emberstate.heap.states.state_table import CopyOnWriteStateTable
 from emberstate.keygroups import KeyGroupRange, KeySchema
 from emberstate.state.descriptors import ListStateDescriptor, MapStateDescriptor
 from emberstate.state.key_context import KeyContext

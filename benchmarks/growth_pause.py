@@ -10,8 +10,8 @@ from typing import Any
 
 from benchmarks.measure import Target, print_table, save
 from emberstate.codec import codec_for
-from emberstate.heap.copy_on_write_state_map import CopyOnWriteStateMap
-from emberstate.heap.value_kind import IMMUTABLE, MutableKind, ValueKind
+from emberstate.heap.map.copy_on_write_state_map import CopyOnWriteStateMap
+from emberstate.heap.map.value_kind import IMMUTABLE, MutableKind, ValueKind
 
 ENTRIES = 5_000_000
 RUNS = 5

@@ -17,7 +17,7 @@ from typing import Any
 import rocksdict
 
 from benchmarks.measure import SEED, Target, print_table, save, side_by_side
-from emberstate.heap.heap_keyed_state_backend import HeapKeyedStateBackend
+from emberstate.heap.backend import HeapKeyedStateBackend
 from emberstate.keygroups import KeySchema
 from emberstate.rocksdb.memory_budget import MemoryBudget, options_for
 from emberstate.rocksdb.raw_keys import successor

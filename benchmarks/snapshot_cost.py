@@ -8,9 +8,9 @@ import time
 from typing import Any
 
 from benchmarks.measure import SEED, Target, print_table, save, timed
-from emberstate.heap.copy_on_write_state_map import CopyOnWriteStateMap
-from emberstate.heap.heap_keyed_state_backend import HeapKeyedStateBackend
-from emberstate.heap.value_kind import IMMUTABLE
+from emberstate.heap.backend import HeapKeyedStateBackend
+from emberstate.heap.map.copy_on_write_state_map import CopyOnWriteStateMap
+from emberstate.heap.map.value_kind import IMMUTABLE
 from emberstate.keygroups import KeySchema
 from emberstate.state.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 

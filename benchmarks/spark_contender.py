@@ -21,7 +21,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from pyspark.sql.types import Row
 
 import emberstate as es
-from emberstate.spark.session import session
+from emberstate.spark import session
 
 SCHEMA = "k bigint, tag string, x double"
 COUNTED = "k bigint, n bigint"

@@ -14,11 +14,11 @@ import statistics
 from typing import Any
 
 from benchmarks.measure import SEED, Target, print_table, save, side_by_side, timed
-from emberstate.checkpoint.delta_merge import merge_deltas
-from emberstate.checkpoint.restore_rows import restore
-from emberstate.checkpoint.state_file import BaseWriter, write_delta
-from emberstate.checkpoint.state_file_reader import StateFileReader
-from emberstate.heap.heap_keyed_state_backend import HeapKeyedStateBackend
+from emberstate.checkpoint.files.reader import StateFileReader
+from emberstate.checkpoint.files.writer import BaseWriter, write_delta
+from emberstate.checkpoint.restore.load import restore
+from emberstate.checkpoint.restore.merge import merge_deltas
+from emberstate.heap.backend import HeapKeyedStateBackend
 from emberstate.keygroups import KeySchema
 from emberstate.state.descriptors import (
     ListStateDescriptor,

@@ -6,8 +6,8 @@ import random
 from typing import Any
 
 from benchmarks.measure import SEED, Target, print_table, save, side_by_side
-from emberstate.heap.copy_on_write_state_map import CopyOnWriteStateMap
-from emberstate.heap.value_kind import IMMUTABLE
+from emberstate.heap.map.copy_on_write_state_map import CopyOnWriteStateMap
+from emberstate.heap.map.value_kind import IMMUTABLE
 
 ENTRIES = 1_000_000
 CHUNK = 100_000

@@ -16,13 +16,14 @@ from typing import Any
 import pyarrow as pa
 
 from benchmarks.measure import SEED, Target, print_table, save, side_by_side
-from emberstate.heap.heap_keyed_state_backend import HeapKeyedStateBackend
+from emberstate.heap.backend import HeapKeyedStateBackend
 from emberstate.keygroups import DEFAULT_MAX_PARALLELISM, KeySchema
-from emberstate.runtime.declared_states import map_state
-from emberstate.runtime.function import KeyedProcessFunction
-from emberstate.runtime.keyed_input import KEY_GROUP_COLUMN, KeyedInput
-from emberstate.runtime.operator import KeyedOperator
-from emberstate.runtime.times import from_micros
+from emberstate.runtime.functions.declared_states import map_state
+from emberstate.runtime.functions.function import KeyedProcessFunction
+from emberstate.runtime.operator.operator import KeyedOperator
+from emberstate.runtime.rows.columns import KEY_GROUP_COLUMN
+from emberstate.runtime.rows.keyed_input import KeyedInput
+from emberstate.runtime.rows.times import from_micros
 from emberstate.runtime.windows import (
     EventTimeTrigger,
     ProcessWindowFunction,

@@ -15,10 +15,10 @@ _hot.choose()  # before anything imports a hot module
 
 from emberstate.codec import codec_for, pickle_codec  # noqa: E402
 from emberstate.errors import EmberstateError  # noqa: E402
-from emberstate.heap.heap_keyed_state_backend import HeapKeyedStateBackend  # noqa: E402
+from emberstate.heap.backend import HeapKeyedStateBackend  # noqa: E402
 from emberstate.keygroups import KeyGroupRange, KeySchema, range_for_slot  # noqa: E402
-from emberstate.runtime.context import FunctionContext  # noqa: E402
-from emberstate.runtime.declared_states import (  # noqa: E402
+from emberstate.runtime.functions.context import FunctionContext  # noqa: E402
+from emberstate.runtime.functions.declared_states import (  # noqa: E402
     aggregating_state,
     broadcast_state,
     list_state,
@@ -26,13 +26,13 @@ from emberstate.runtime.declared_states import (  # noqa: E402
     reducing_state,
     value_state,
 )
-from emberstate.runtime.domain_timers import KeyedTimer, TimeDomain  # noqa: E402
-from emberstate.runtime.function import (  # noqa: E402
+from emberstate.runtime.functions.domain_timers import KeyedTimer, TimeDomain  # noqa: E402
+from emberstate.runtime.functions.function import (  # noqa: E402
     KeyedBroadcastProcessFunction,
     KeyedCoProcessFunction,
     KeyedProcessFunction,
 )
-from emberstate.runtime.row import Row, RowType  # noqa: E402
+from emberstate.runtime.rows.row import Row, RowType  # noqa: E402
 from emberstate.runtime.windows import (  # noqa: E402
     ContinuousEventTimeTrigger,
     ContinuousProcessingTimeTrigger,
@@ -71,14 +71,12 @@ from emberstate.state.states import (  # noqa: E402
     ReducingState,
     ValueState,
 )
-from emberstate.state.ttl import TtlConfig, TtlTime, TtlUpdate, TtlVisibility  # noqa: E402
+from emberstate.state.ttl.config import TtlConfig, TtlTime, TtlUpdate, TtlVisibility  # noqa: E402
 
 if TYPE_CHECKING:
-    from emberstate.checkpoint.fs_state_backend import FsStateBackend
-    from emberstate.checkpoint.memory_state_backend import MemoryStateBackend
-    from emberstate.checkpoint.read_state import read_changes, read_state
-    from emberstate.checkpoint.rocksdb_state_backend import RocksDBStateBackend
-    from emberstate.runtime.bootstrap import bootstrap_savepoint
+    from emberstate.checkpoint.backends import FsStateBackend, MemoryStateBackend, RocksDBStateBackend
+    from emberstate.checkpoint.read.read_state import read_changes, read_state
+    from emberstate.runtime.bootstrap.bootstrap import bootstrap_savepoint
     from emberstate.spark.pipeline import Pipeline
     from emberstate.spark.progress import Progress
 
@@ -154,14 +152,14 @@ __all__ = [
 
 #: What loads Arrow, and where it is: imported when it is first asked for, so that `import emberstate` is light.
 _LATER = {
-    "FsStateBackend": "emberstate.checkpoint.fs_state_backend",
-    "MemoryStateBackend": "emberstate.checkpoint.memory_state_backend",
+    "FsStateBackend": "emberstate.checkpoint.backends",
+    "MemoryStateBackend": "emberstate.checkpoint.backends",
     "Pipeline": "emberstate.spark.pipeline",
     "Progress": "emberstate.spark.progress",
-    "RocksDBStateBackend": "emberstate.checkpoint.rocksdb_state_backend",
-    "bootstrap_savepoint": "emberstate.runtime.bootstrap",
-    "read_changes": "emberstate.checkpoint.read_state",
-    "read_state": "emberstate.checkpoint.read_state",
+    "RocksDBStateBackend": "emberstate.checkpoint.backends",
+    "bootstrap_savepoint": "emberstate.runtime.bootstrap.bootstrap",
+    "read_changes": "emberstate.checkpoint.read.read_state",
+    "read_state": "emberstate.checkpoint.read.read_state",
 }
 
 if not TYPE_CHECKING:  # a type checker would take any name for one of the package's

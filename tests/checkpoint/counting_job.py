@@ -10,18 +10,17 @@ import copy
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from emberstate.checkpoint.acknowledgement import Acknowledgement, SlotTask
-from emberstate.checkpoint.coordinator import CheckpointCoordinator, Redelivery, Transaction
-from emberstate.checkpoint.fs_state_backend import FsStateBackend
-from emberstate.checkpoint.manifest import Manifest
-from emberstate.checkpoint.memory_storage import MemoryStorage
-from emberstate.checkpoint.opening import OperatorSpec
-from emberstate.checkpoint.slot_checkpoint import SlotCheckpoint
-from emberstate.checkpoint.state_backend import StateBackend
-from emberstate.checkpoint.storage import Storage
+from emberstate.checkpoint.backends import FsStateBackend, StateBackend
+from emberstate.checkpoint.commit.coordinator import CheckpointCoordinator, Redelivery, Transaction
+from emberstate.checkpoint.commit.messages import Acknowledgement, SlotTask
+from emberstate.checkpoint.commit.slot import SlotCheckpoint
+from emberstate.checkpoint.manifest.model import Manifest
+from emberstate.checkpoint.restore.operators import OperatorSpec
 from emberstate.keygroups import KeySchema
 from emberstate.state.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 from emberstate.state.keyed_state_backend import KeyedStateBackend
+from emberstate.storage.interface import Storage
+from emberstate.storage.memory import MemoryStorage
 
 KEYS = KeySchema.from_python(str)
 GROUPS = 8

@@ -9,8 +9,8 @@ from __future__ import annotations
 import queue
 from collections.abc import Callable, Iterator
 
-from emberstate.checkpoint.faulty_storage import FaultPlan, FaultyStorage, Gate
-from emberstate.checkpoint.storage import Storage
+from emberstate.storage.interface import Storage
+from emberstate.testing.faults import FaultPlan, FaultyStorage, Gate
 from tests.checkpoint.threads import Thread
 from tests.patience import PATIENCE
 

@@ -17,22 +17,19 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from emberstate.checkpoint.acknowledgement import Acknowledgement, SlotTask
-from emberstate.checkpoint.catalogue import checkpoint_numbers, read_checkpoint, verify
-from emberstate.checkpoint.chain import ChainPolicy
-from emberstate.checkpoint.clock import ManualClock
-from emberstate.checkpoint.coordinator import CheckpointCoordinator, Redelivery, Transaction
-from emberstate.checkpoint.local_storage import FileSystem
-from emberstate.checkpoint.manifest import Manifest, Operator
-from emberstate.checkpoint.memory_storage import MemoryStorage
-from emberstate.checkpoint.opening import OperatorSpec
-from emberstate.checkpoint.restore_part import RestorePart
-from emberstate.checkpoint.restore_rows import restore
-from emberstate.checkpoint.slot_checkpoint import SlotCheckpoint
-from emberstate.checkpoint.storage import Storage
-from emberstate.checkpoint.stored_files import open_state_file, read_place
+from emberstate.checkpoint.commit.coordinator import CheckpointCoordinator, Redelivery, Transaction
+from emberstate.checkpoint.commit.messages import Acknowledgement, SlotTask
+from emberstate.checkpoint.commit.slot import SlotCheckpoint
+from emberstate.checkpoint.manifest.catalogue import checkpoint_numbers, read_checkpoint, verify
+from emberstate.checkpoint.manifest.chain import ChainPolicy
+from emberstate.checkpoint.manifest.model import Manifest, Operator
+from emberstate.checkpoint.manifest.open_files import open_state_file, read_place
+from emberstate.checkpoint.restore.file_slice import RestorePart
+from emberstate.checkpoint.restore.load import restore
+from emberstate.checkpoint.restore.operators import OperatorSpec
+from emberstate.clock import ManualClock
 from emberstate.errors import StorageError
-from emberstate.heap.heap_keyed_state_backend import HeapKeyedStateBackend
+from emberstate.heap.backend import HeapKeyedStateBackend
 from emberstate.keygroups import KeyGroupRange, KeySchema
 from emberstate.state.descriptors import (
     ListStateDescriptor,
@@ -41,7 +38,10 @@ from emberstate.state.descriptors import (
     ValueStateDescriptor,
 )
 from emberstate.state.keyed_state_backend import KeyedStateBackend
-from emberstate.state.ttl import TtlConfig
+from emberstate.state.ttl.config import TtlConfig
+from emberstate.storage.interface import Storage
+from emberstate.storage.local import FileSystem
+from emberstate.storage.memory import MemoryStorage
 from tests.patience import PATIENCE
 
 SECOND: Final = 1_000_000

@@ -21,9 +21,9 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Literal
 
-from emberstate.checkpoint.faulty_storage import KILL_POINT, FaultPlan, FaultyFileSystem, FaultyStorage
-from emberstate.checkpoint.local_storage import LocalStorage
-from emberstate.checkpoint.storage import Storage
+from emberstate.storage.interface import Storage
+from emberstate.storage.local import LocalStorage
+from emberstate.testing.faults import KILL_POINT, FaultPlan, FaultyFileSystem, FaultyStorage
 from tests.patience import PATIENCE
 
 from .job import POLICY, STEADY, Job, Oracle, SharedMemoryStorage, UnsyncedFileSystem, check_stored, next_of

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from emberstate.checkpoint.layout import manifest_path
-from emberstate.checkpoint.storage import Storage
+from emberstate.checkpoint.manifest.layout import manifest_path
+from emberstate.storage.interface import Storage
 
 from .counting_job import SharedMemoryBackend
 

@@ -7,21 +7,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from emberstate.checkpoint.catalogue import checkpoint_numbers, read_checkpoint, verify
-from emberstate.checkpoint.chain import ChainPolicy
-from emberstate.checkpoint.coordinator import CheckpointCoordinator, Redelivery, Transaction
-from emberstate.checkpoint.layout import CONDEMNED, SAVEPOINTS
-from emberstate.checkpoint.manifest import Manifest
-from emberstate.checkpoint.memory_storage import MemoryStorage
-from emberstate.checkpoint.opening import OperatorSpec
-from emberstate.checkpoint.restore_part import RestorePart
-from emberstate.checkpoint.restore_rows import restore
-from emberstate.checkpoint.slot_checkpoint import SlotCheckpoint
-from emberstate.checkpoint.storage import Storage
-from emberstate.checkpoint.stored_files import open_state_file
-from emberstate.heap.heap_keyed_state_backend import HeapKeyedStateBackend
+from emberstate.checkpoint.commit.coordinator import CheckpointCoordinator, Redelivery, Transaction
+from emberstate.checkpoint.commit.slot import SlotCheckpoint
+from emberstate.checkpoint.manifest.catalogue import checkpoint_numbers, read_checkpoint, verify
+from emberstate.checkpoint.manifest.chain import ChainPolicy
+from emberstate.checkpoint.manifest.layout import CONDEMNED, SAVEPOINTS
+from emberstate.checkpoint.manifest.model import Manifest
+from emberstate.checkpoint.manifest.open_files import open_state_file
+from emberstate.checkpoint.restore.file_slice import RestorePart
+from emberstate.checkpoint.restore.load import restore
+from emberstate.checkpoint.restore.operators import OperatorSpec
+from emberstate.heap.backend import HeapKeyedStateBackend
 from emberstate.keygroups import KeyGroupRange, KeySchema
 from emberstate.state.descriptors import MapStateDescriptor, ValueStateDescriptor
+from emberstate.storage.interface import Storage
+from emberstate.storage.memory import MemoryStorage
 from tests.patience import PATIENCE
 
 KEYS = KeySchema.from_python(str)

@@ -6,11 +6,11 @@ import json
 import zlib
 from typing import Any
 
-from emberstate.checkpoint.arrow_batches import schema_message
-from emberstate.checkpoint.arrow_footer import END_OF_STREAM, HEAD, METADATA_KEY, build_footer
-from emberstate.checkpoint.file_limits import FileLimits
-from emberstate.checkpoint.state_file_reader import StateFileReader
-from emberstate.heap.heap_keyed_state_backend import HeapKeyedStateBackend
+from emberstate.checkpoint.files.batches import schema_message
+from emberstate.checkpoint.files.footer import END_OF_STREAM, HEAD, METADATA_KEY, build_footer
+from emberstate.checkpoint.files.limits import FileLimits
+from emberstate.checkpoint.files.reader import StateFileReader
+from emberstate.heap.backend import HeapKeyedStateBackend
 from emberstate.keygroups import KeySchema
 from emberstate.state.descriptors import ValueStateDescriptor
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from emberstate.checkpoint.file_limits import FileLimits
-from emberstate.checkpoint.restore_rows import restore
-from emberstate.checkpoint.state_file import BaseWriter, write_delta
-from emberstate.checkpoint.state_file_reader import StateFileReader
+from emberstate.checkpoint.files.limits import FileLimits
+from emberstate.checkpoint.files.reader import StateFileReader
+from emberstate.checkpoint.files.writer import BaseWriter, write_delta
+from emberstate.checkpoint.restore.load import restore
 from emberstate.errors import CorruptionError, RestoreRefusedError
-from emberstate.heap.heap_keyed_state_backend import HeapKeyedStateBackend
+from emberstate.heap.backend import HeapKeyedStateBackend
 from emberstate.keygroups import KeySchema
 from emberstate.state.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from emberstate.heap.heap_keyed_state_backend import HeapKeyedStateBackend
-from emberstate.heap.state_table import CopyOnWriteStateTable, StateTable
+from emberstate.heap.backend import HeapKeyedStateBackend
+from emberstate.heap.states.state_table import CopyOnWriteStateTable, StateTable
 from emberstate.keygroups import KeyGroupRange, KeySchema
 from emberstate.state.descriptors import (
     AggregatingStateDescriptor,
@@ -21,7 +21,7 @@ from emberstate.state.descriptors import (
 )
 from emberstate.state.keyed_state_backend import KeyedStateBackend
 from emberstate.state.states import AggregateFunction
-from emberstate.state.ttl import TtlConfig
+from emberstate.state.ttl.config import TtlConfig
 
 MAX_PARALLELISM = 16
 

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from emberstate.checkpoint.catalogue import checkpoint_numbers, read_checkpoint
-from emberstate.checkpoint.chain import ChainPolicy
-from emberstate.checkpoint.coordinator import Transaction
-from emberstate.checkpoint.faulty_storage import FaultPlan, FaultyStorage, Gate
-from emberstate.checkpoint.manifest import Manifest
-from emberstate.checkpoint.state_file import BaseWriter
-from emberstate.checkpoint.storage import Storage
+from emberstate.checkpoint.commit.coordinator import Transaction
+from emberstate.checkpoint.files.writer import BaseWriter
+from emberstate.checkpoint.manifest.catalogue import checkpoint_numbers, read_checkpoint
+from emberstate.checkpoint.manifest.chain import ChainPolicy
+from emberstate.checkpoint.manifest.model import Manifest
 from emberstate.errors import StorageError
+from emberstate.storage.interface import Storage
+from emberstate.testing.faults import FaultPlan, FaultyStorage, Gate
 from tests.patience import PATIENCE
 
 from .job import (

@@ -13,21 +13,21 @@ from typing import Any
 
 import pytest
 
-from emberstate.checkpoint.catalogue import checkpoint_numbers, read_checkpoint
-from emberstate.checkpoint.chain import ChainPolicy
-from emberstate.checkpoint.coordinator import CheckpointCoordinator, Transaction
-from emberstate.checkpoint.local_storage import LocalStorage
-from emberstate.checkpoint.opening import OperatorSpec
-from emberstate.checkpoint.restore_part import RestorePart
-from emberstate.checkpoint.restore_rows import restore
-from emberstate.checkpoint.slot_checkpoint import SlotCheckpoint
-from emberstate.checkpoint.storage import Storage
-from emberstate.checkpoint.stored_files import open_state_file
+from emberstate.checkpoint.commit.coordinator import CheckpointCoordinator, Transaction
+from emberstate.checkpoint.commit.slot import SlotCheckpoint
+from emberstate.checkpoint.manifest.catalogue import checkpoint_numbers, read_checkpoint
+from emberstate.checkpoint.manifest.chain import ChainPolicy
+from emberstate.checkpoint.manifest.open_files import open_state_file
+from emberstate.checkpoint.restore.file_slice import RestorePart
+from emberstate.checkpoint.restore.load import restore
+from emberstate.checkpoint.restore.operators import OperatorSpec
 from emberstate.codec import pickle_codec
 from emberstate.errors import StorageError
-from emberstate.heap.heap_keyed_state_backend import HeapKeyedStateBackend
+from emberstate.heap.backend import HeapKeyedStateBackend
 from emberstate.keygroups import KeyGroupRange, KeySchema
 from emberstate.state.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
+from emberstate.storage.interface import Storage
+from emberstate.storage.local import LocalStorage
 from tests.patience import PATIENCE
 
 from .job import SharedMemoryStorage, UnsyncedFileSystem

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emberstate.checkpoint.chain import ChainPolicy, Rewrite, adopt, plan_rewrite, repartition
-from emberstate.checkpoint.manifest import Manifest, Place, SlotChain, StateFile, parse_manifest
+from emberstate.checkpoint.manifest.chain import ChainPolicy, Rewrite, adopt, plan_rewrite, repartition
+from emberstate.checkpoint.manifest.model import Manifest, Place, SlotChain, StateFile, parse_manifest
 from emberstate.keygroups import KeyGroupRange, range_for_slot
 from tests.effort import examples
 from tests.patience import PATIENCE

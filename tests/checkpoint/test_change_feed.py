@@ -9,19 +9,19 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from emberstate.checkpoint.catalogue import checkpoint_numbers
-from emberstate.checkpoint.chain import DEFAULT_POLICY
-from emberstate.checkpoint.change_feed import ChangeFeed
-from emberstate.checkpoint.checkpoint_reader import CheckpointReader
-from emberstate.checkpoint.coordinator import CheckpointCoordinator, Transaction
-from emberstate.checkpoint.opening import OperatorSpec
-from emberstate.checkpoint.slot_checkpoint import SlotCheckpoint
-from emberstate.checkpoint.state_bindings import bindings_of
-from emberstate.checkpoint.storage import Storage
+from emberstate.checkpoint.commit.coordinator import CheckpointCoordinator, Transaction
+from emberstate.checkpoint.commit.slot import SlotCheckpoint
+from emberstate.checkpoint.files.bindings import bindings_of
+from emberstate.checkpoint.manifest.catalogue import checkpoint_numbers
+from emberstate.checkpoint.manifest.chain import DEFAULT_POLICY
+from emberstate.checkpoint.read.change_feed import ChangeFeed
+from emberstate.checkpoint.read.reader import CheckpointReader
+from emberstate.checkpoint.restore.operators import OperatorSpec
 from emberstate.errors import KeyGroupError, RestoreRefusedError, StateDeclarationError
-from emberstate.heap.heap_keyed_state_backend import HeapKeyedStateBackend
+from emberstate.heap.backend import HeapKeyedStateBackend
 from emberstate.keygroups import KeyGroupRange, KeySchema
 from emberstate.state.descriptors import ListStateDescriptor, StateDescriptor, ValueStateDescriptor
+from emberstate.storage.interface import Storage
 from tests.checkpoint import job
 from tests.checkpoint.small_job import SharedMemory
 

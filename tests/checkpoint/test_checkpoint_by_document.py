@@ -263,8 +263,8 @@ def test_the_worked_example_is_the_checkpoint() -> None:
 
 def test_every_field_of_a_manifest_is_in_the_document() -> None:
     """Catches: a field that is added and not described."""
-    from emberstate.checkpoint import intent
-    from emberstate.checkpoint import manifest as structures
+    from emberstate.checkpoint.manifest import intent
+    from emberstate.checkpoint.manifest import model as structures
 
     text = FORMAT.read_text(encoding="utf-8")
     part = text[text.index("## Claims") : text.index("## A checkpoint, worked through")]

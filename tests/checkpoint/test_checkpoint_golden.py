@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from emberstate.checkpoint.catalogue import checkpoint_numbers, read_checkpoint, verify
-from emberstate.checkpoint.coordinator import CheckpointCoordinator, Redelivery, Transaction
-from emberstate.checkpoint.fs_state_backend import FsStateBackend
-from emberstate.checkpoint.layout import manifest_path
-from emberstate.checkpoint.opening import OperatorSpec
-from emberstate.checkpoint.slot_checkpoint import SlotCheckpoint
-from emberstate.checkpoint.storage import Storage
-from emberstate.checkpoint.stored_files import read_place
+from emberstate.checkpoint.backends import FsStateBackend
+from emberstate.checkpoint.commit.coordinator import CheckpointCoordinator, Redelivery, Transaction
+from emberstate.checkpoint.commit.slot import SlotCheckpoint
+from emberstate.checkpoint.manifest.catalogue import checkpoint_numbers, read_checkpoint, verify
+from emberstate.checkpoint.manifest.layout import manifest_path
+from emberstate.checkpoint.manifest.open_files import read_place
+from emberstate.checkpoint.restore.operators import OperatorSpec
 from emberstate.errors import RestoreRefusedError
+from emberstate.storage.interface import Storage
 
 from .golden.make_checkpoints import NOW, CardNow, evolving_backend, evolving_content, evolving_spec, slot_of, update
 from .golden.make_checkpoints import world_spec as golden_world_spec

@@ -20,18 +20,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emberstate.checkpoint.catalogue import checkpoint_numbers
-from emberstate.checkpoint.chain import ChainPolicy
-from emberstate.checkpoint.checkpoint_reader import CACHED_GROUPS, CheckpointReader
-from emberstate.checkpoint.clock import ManualClock
-from emberstate.checkpoint.coordinator import CheckpointCoordinator, Transaction
-from emberstate.checkpoint.faulty_storage import FaultPlan, FaultyStorage
-from emberstate.checkpoint.local_storage import LocalStorage
-from emberstate.checkpoint.opening import OperatorSpec
-from emberstate.checkpoint.pins import pins
-from emberstate.checkpoint.slot_checkpoint import SlotCheckpoint
-from emberstate.checkpoint.state_bindings import bindings_of
-from emberstate.checkpoint.storage import Storage
+from emberstate.checkpoint.commit.coordinator import CheckpointCoordinator, Transaction
+from emberstate.checkpoint.commit.slot import SlotCheckpoint
+from emberstate.checkpoint.files.bindings import bindings_of
+from emberstate.checkpoint.manifest.catalogue import checkpoint_numbers
+from emberstate.checkpoint.manifest.chain import ChainPolicy
+from emberstate.checkpoint.manifest.pins import pins
+from emberstate.checkpoint.read.reader import CACHED_GROUPS, CheckpointReader
+from emberstate.checkpoint.restore.operators import OperatorSpec
+from emberstate.clock import ManualClock
 from emberstate.codec import pickle_codec
 from emberstate.errors import (
     CheckpointCollectedError,
@@ -43,7 +40,7 @@ from emberstate.errors import (
     StateDeclarationError,
     StateTypeError,
 )
-from emberstate.heap.heap_keyed_state_backend import HeapKeyedStateBackend
+from emberstate.heap.backend import HeapKeyedStateBackend
 from emberstate.keygroups import KeyGroupRange, KeySchema
 from emberstate.state.descriptors import (
     AggregatingStateDescriptor,
@@ -56,7 +53,10 @@ from emberstate.state.descriptors import (
 from emberstate.state.keyed_state_backend import KeyedStateBackend
 from emberstate.state.states import AggregateFunction
 from emberstate.state.timers import Timer
-from emberstate.state.ttl import TtlConfig, TtlTime
+from emberstate.state.ttl.config import TtlConfig, TtlTime
+from emberstate.storage.interface import Storage
+from emberstate.storage.local import LocalStorage
+from emberstate.testing.faults import FaultPlan, FaultyStorage
 from tests.checkpoint.small_job import SEEN, TOTAL, SharedMemory, SmallJob
 from tests.checkpoint.threads import Thread
 from tests.effort import examples

@@ -9,15 +9,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from emberstate.checkpoint.acknowledgement import Acknowledgement, SlotTask, WrittenOutput, WrittenState
-from emberstate.checkpoint.catalogue import read_savepoint
-from emberstate.checkpoint.chain import Rewrite
-from emberstate.checkpoint.clock import ManualClock
-from emberstate.checkpoint.coordinator import CheckpointCoordinator, Redelivery, Transaction
-from emberstate.checkpoint.layout import manifest_path
-from emberstate.checkpoint.manifest import Manifest, Place
-from emberstate.checkpoint.opening import OperatorSpec
-from emberstate.checkpoint.stored_files import read_place
+from emberstate.checkpoint.commit.coordinator import CheckpointCoordinator, Redelivery, Transaction
+from emberstate.checkpoint.commit.messages import Acknowledgement, SlotTask, WrittenOutput, WrittenState
+from emberstate.checkpoint.manifest.catalogue import read_savepoint
+from emberstate.checkpoint.manifest.chain import Rewrite
+from emberstate.checkpoint.manifest.layout import manifest_path
+from emberstate.checkpoint.manifest.model import Manifest, Place
+from emberstate.checkpoint.manifest.open_files import read_place
+from emberstate.checkpoint.restore.operators import OperatorSpec
+from emberstate.clock import ManualClock
 from emberstate.errors import (
     CheckpointCollectedError,
     CorruptionError,

@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from emberstate.checkpoint import envelope
-from emberstate.checkpoint.envelope import FORMAT_VERSION, open_sealed, parse, seal
-from emberstate.checkpoint.incarnation import newest
-from emberstate.checkpoint.intent import Intent
-from emberstate.checkpoint.layout import manifest_path, number_in
-from emberstate.checkpoint.manifest import Batch, Holder, open_manifest
+from emberstate.checkpoint.manifest import envelope
+from emberstate.checkpoint.manifest.envelope import FORMAT_VERSION, open_sealed, parse, seal
+from emberstate.checkpoint.manifest.incarnation import newest
+from emberstate.checkpoint.manifest.intent import Intent
+from emberstate.checkpoint.manifest.layout import manifest_path, number_in
+from emberstate.checkpoint.manifest.model import Batch, Holder, open_manifest
 from emberstate.errors import CorruptionError, RestoreRefusedError, StateDeclarationError, StorageError
 
 from .counting_job import CountingJob, SharedMemoryStorage
@@ -178,7 +178,7 @@ def test_numbers_in_paths() -> None:
 
 def test_intents_hold_what_a_batch_can_be() -> None:
     """Catches: an intent that is written and cannot be read again, so that its batch never runs."""
-    from emberstate.checkpoint.intent import fix
+    from emberstate.checkpoint.manifest.intent import fix
 
     for batch in (
         Batch(-1, "q", "s", 0),

@@ -11,14 +11,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from emberstate.checkpoint.catalogue import read_checkpoint, verify
-from emberstate.checkpoint.clock import ManualClock
-from emberstate.checkpoint.envelope import checksum
-from emberstate.checkpoint.layout import manifest_path
-from emberstate.checkpoint.local_storage import LocalStorage
-from emberstate.checkpoint.manifest import Place
-from emberstate.checkpoint.stored_files import open_state_file, read_place, verify_place
+from emberstate.checkpoint.manifest.catalogue import read_checkpoint, verify
+from emberstate.checkpoint.manifest.layout import manifest_path
+from emberstate.checkpoint.manifest.model import Place
+from emberstate.checkpoint.manifest.open_files import open_state_file, read_place, verify_place
+from emberstate.clock import ManualClock
 from emberstate.errors import CorruptionError, RestoreRefusedError, StorageError
+from emberstate.storage.checksums import checksum
+from emberstate.storage.local import LocalStorage
 from tests.patience import PATIENCE
 
 from .counting_job import CountingJob, SharedMemoryBackend, expected_after, file_job
@@ -97,8 +97,8 @@ def test_clocks_that_disagree_and_go_back(caplog: pytest.LogCaptureFixture) -> N
 
 READ_ONLY = """
 import errno, subprocess, sys
-from emberstate.checkpoint.catalogue import checkpoint_numbers, read_checkpoint, verify
-from emberstate.checkpoint.fs_state_backend import FsStateBackend
+from emberstate.checkpoint.manifest.catalogue import checkpoint_numbers, read_checkpoint, verify
+from emberstate.checkpoint.backends import FsStateBackend
 from emberstate.errors import StorageError
 from tests.checkpoint.counting_job import KEYS, GROUPS, CountingJob, content_of, declare, expected_after
 mount = sys.argv[1]
@@ -174,9 +174,9 @@ def test_a_bundle_of_two_terabytes(tmp_path: Path) -> None:
 @pytest.mark.reliability(30)
 def test_sizes_of_terabytes_in_plans() -> None:
     """Catches: sums of sizes that overflow, and a base in more files than there are key groups."""
-    from emberstate.checkpoint.background_writer import _parts
-    from emberstate.checkpoint.chain import RewriteOrder, plan_rewrite
-    from emberstate.checkpoint.manifest import SlotChain, StateFile
+    from emberstate.checkpoint.commit.background_writer import _parts
+    from emberstate.checkpoint.manifest.chain import RewriteOrder, plan_rewrite
+    from emberstate.checkpoint.manifest.model import SlotChain, StateFile
 
     sums = "0" * 32
     files = tuple(
@@ -193,7 +193,7 @@ def test_sizes_of_terabytes_in_plans() -> None:
 @pytest.mark.reliability(27)
 def test_a_large_file_is_verified_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Catches: verifying a checkpoint that takes as much memory as its largest file."""
-    monkeypatch.setattr("emberstate.checkpoint.stored_files._CHUNK_BYTES", 1000)
+    monkeypatch.setattr("emberstate.checkpoint.manifest.open_files._CHUNK_BYTES", 1000)
     storage = LocalStorage(tmp_path)
     data = bytes(range(256)) * 40
     storage.write_new("state/1/x", b"before" + data)

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from emberstate.checkpoint.evolution import NO_EVOLUTION, Evolution
-from emberstate.checkpoint.state_meta import StoredState
+from emberstate.checkpoint.files.meta import StoredState
+from emberstate.checkpoint.manifest.decisions import NO_EVOLUTION, Evolution
 from emberstate.codec import FieldSchema, TypeSchema
 from emberstate.errors import CorruptionError, StateDeclarationError
 from tests.effort import examples

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from emberstate.checkpoint.restore_rows import restore
-from emberstate.checkpoint.state_file import BaseWriter, write_delta
-from emberstate.checkpoint.state_file_reader import StateFileReader
-from emberstate.heap.heap_keyed_state_backend import HeapKeyedStateBackend
+from emberstate.checkpoint.files.reader import StateFileReader
+from emberstate.checkpoint.files.writer import BaseWriter, write_delta
+from emberstate.checkpoint.restore.load import restore
+from emberstate.heap.backend import HeapKeyedStateBackend
 from emberstate.keygroups import KeySchema
 from emberstate.state.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
-from emberstate.state.ttl import TtlConfig, TtlTime, TtlVisibility
+from emberstate.state.ttl.config import TtlConfig, TtlTime, TtlVisibility
 
 pytestmark = pytest.mark.reliability(22)
 

@@ -7,10 +7,10 @@ import logging
 
 import pytest
 
-from emberstate.checkpoint.catalogue import checkpoint_numbers, read_checkpoint
-from emberstate.checkpoint.faulty_storage import FaultPlan, FaultyStorage
-from emberstate.checkpoint.layout import manifest_path
+from emberstate.checkpoint.manifest.catalogue import checkpoint_numbers, read_checkpoint
+from emberstate.checkpoint.manifest.layout import manifest_path
 from emberstate.errors import CorruptionError, StorageError, StorageNotFoundError
+from emberstate.testing.faults import FaultPlan, FaultyStorage
 
 from .job import POLICY, Job, Oracle, SharedMemoryStorage, check_stored
 

@@ -15,17 +15,17 @@ from typing import Any
 
 import pytest
 
-from emberstate.checkpoint.acknowledgement import Acknowledgement
-from emberstate.checkpoint.catalogue import checkpoint_numbers, read_checkpoint
-from emberstate.checkpoint.coordinator import Redelivery, Transaction
-from emberstate.checkpoint.faulty_storage import FaultPlan, FaultyStorage, Gate
-from emberstate.checkpoint.incarnation import claim
-from emberstate.checkpoint.latest import find_latest
-from emberstate.checkpoint.layout import manifest_path, new_id
-from emberstate.checkpoint.local_storage import LocalStorage
-from emberstate.checkpoint.manifest import Manifest
-from emberstate.checkpoint.storage import Storage
+from emberstate.checkpoint.commit.coordinator import Redelivery, Transaction
+from emberstate.checkpoint.commit.messages import Acknowledgement
+from emberstate.checkpoint.commit.starting_point import find_latest
+from emberstate.checkpoint.manifest.catalogue import checkpoint_numbers, read_checkpoint
+from emberstate.checkpoint.manifest.incarnation import claim
+from emberstate.checkpoint.manifest.layout import manifest_path, new_id
+from emberstate.checkpoint.manifest.model import Manifest
 from emberstate.errors import FencedError
+from emberstate.storage.interface import Storage
+from emberstate.storage.local import LocalStorage
+from emberstate.testing.faults import FaultPlan, FaultyStorage, Gate
 from tests.patience import PATIENCE
 
 from .job import (

@@ -11,11 +11,11 @@ from typing import Literal
 
 import pytest
 
-from emberstate.checkpoint.coordinator import Transaction
-from emberstate.checkpoint.faulty_storage import FaultPlan, FaultyFileSystem, FaultyStorage
-from emberstate.checkpoint.local_storage import LocalStorage
-from emberstate.checkpoint.storage import StorageOutcomeUnknownError
+from emberstate.checkpoint.commit.coordinator import Transaction
 from emberstate.errors import StorageError
+from emberstate.storage.interface import StorageOutcomeUnknownError
+from emberstate.storage.local import LocalStorage
+from emberstate.testing.faults import FaultPlan, FaultyFileSystem, FaultyStorage
 
 from .job import (
     STEADY,

@@ -19,18 +19,16 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from emberstate.checkpoint.acknowledgement import SlotTask
-from emberstate.checkpoint.clock import ManualClock
-from emberstate.checkpoint.coordinator import CheckpointCoordinator, Redelivery, Transaction
-from emberstate.checkpoint.faulty_storage import FaultPlan, FaultyStorage, SimulatedKill
-from emberstate.checkpoint.fs_state_backend import FsStateBackend
-from emberstate.checkpoint.local_storage import LocalStorage
-from emberstate.checkpoint.memory_state_backend import MemoryStateBackend
-from emberstate.checkpoint.opening import OperatorSpec
-from emberstate.checkpoint.slot_checkpoint import SlotCheckpoint
-from emberstate.checkpoint.state_backend import StateBackend
-from emberstate.checkpoint.storage import Storage
+from emberstate.checkpoint.backends import FsStateBackend, MemoryStateBackend, StateBackend
+from emberstate.checkpoint.commit.coordinator import CheckpointCoordinator, Redelivery, Transaction
+from emberstate.checkpoint.commit.messages import SlotTask
+from emberstate.checkpoint.commit.slot import SlotCheckpoint
+from emberstate.checkpoint.restore.operators import OperatorSpec
+from emberstate.clock import ManualClock
 from emberstate.errors import StorageError
+from emberstate.storage.interface import Storage
+from emberstate.storage.local import LocalStorage
+from emberstate.testing.faults import FaultPlan, FaultyStorage, SimulatedKill
 from tests.effort import examples
 
 from .job import (

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from emberstate.checkpoint.faulty_storage import FaultPlan, FaultyStorage, SimulatedKill
+from emberstate.testing.faults import FaultPlan, FaultyStorage, SimulatedKill
 
 from .job import STEADY, Job, Oracle, SharedMemoryStorage, check_stored, committed_batch, next_of
 from .job_processes import OPERATIONS, Level, Nursery, Run, Survivor, run_killed

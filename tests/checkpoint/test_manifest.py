@@ -10,11 +10,17 @@ from typing import Any
 
 import pytest
 
-from emberstate.checkpoint import envelope
-from emberstate.checkpoint.catalogue import checkpoint_numbers, read_checkpoint, verify
-from emberstate.checkpoint.layout import manifest_path
-from emberstate.checkpoint.manifest import MAX_CHAIN_FILES, Manifest, open_manifest, parse_manifest, plain
-from emberstate.checkpoint.opening import OperatorSpec, opened_operators
+from emberstate.checkpoint.manifest import envelope
+from emberstate.checkpoint.manifest.catalogue import checkpoint_numbers, read_checkpoint, verify
+from emberstate.checkpoint.manifest.layout import manifest_path
+from emberstate.checkpoint.manifest.model import (
+    MAX_CHAIN_FILES,
+    Manifest,
+    open_manifest,
+    parse_manifest,
+    plain,
+)
+from emberstate.checkpoint.restore.operators import OperatorSpec, opened_operators
 from emberstate.errors import CorruptionError, RestoreRefusedError, StorageError
 
 from .counting_job import GROUPS, KEYS, OPERATOR, CountingJob, SharedMemoryStorage
@@ -291,7 +297,7 @@ def test_many_files_and_large_texts_cost_little() -> None:
 @pytest.mark.reliability(27)
 def test_a_million_files_are_refused_before_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """Catches: a manifest of any size that is read whole to find out that it is too large."""
-    monkeypatch.setattr("emberstate.checkpoint.catalogue.MAX_BYTES", 2**20)
+    monkeypatch.setattr("emberstate.checkpoint.manifest.catalogue.MAX_BYTES", 2**20)
     storage = SharedMemoryStorage()
     files = b",".join([body(file("@"))] * 1_000_000)
     storage.write_new(manifest_path(1), sealed(files))
@@ -307,7 +313,7 @@ def test_a_million_files_are_refused_before_they_are_read(monkeypatch: pytest.Mo
 @pytest.mark.reliability(27)
 def test_rescaling_into_too_many_files_is_refused_before_the_job_is_taken_over(monkeypatch: pytest.MonkeyPatch) -> None:
     """Catches: an opening that is written and that no start can ever read again."""
-    monkeypatch.setattr("emberstate.checkpoint.opening.MAX_CHAIN_FILES", 20)
+    monkeypatch.setattr("emberstate.checkpoint.restore.operators.MAX_CHAIN_FILES", 20)
     job = CountingJob(parallelism=4)
     job.run(8)
     claims = job.storage.list("claims")

@@ -13,12 +13,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from emberstate.checkpoint.acknowledgement import Acknowledgement, SlotTask, WrittenState
-from emberstate.checkpoint.chain import DEFAULT_POLICY, Rewrite, RewriteOrder
-from emberstate.checkpoint.coordinator import CheckpointCoordinator, Transaction
-from emberstate.checkpoint.layout import new_id
-from emberstate.checkpoint.manifest import Place, StateFile, open_manifest
-from emberstate.checkpoint.opening import OperatorSpec
+from emberstate.checkpoint.commit.coordinator import CheckpointCoordinator, Transaction
+from emberstate.checkpoint.commit.messages import Acknowledgement, SlotTask, WrittenState
+from emberstate.checkpoint.manifest.chain import DEFAULT_POLICY, Rewrite, RewriteOrder
+from emberstate.checkpoint.manifest.layout import new_id
+from emberstate.checkpoint.manifest.model import Place, StateFile, open_manifest
+from emberstate.checkpoint.restore.operators import OperatorSpec
 
 from .counting_job import KEYS, CountingJob, SharedMemoryStorage, expected_after
 from .manifest_forgery import SUM

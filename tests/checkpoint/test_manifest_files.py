@@ -11,15 +11,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from emberstate.checkpoint.arrow_batches import SCHEMA, write_message
-from emberstate.checkpoint.catalogue import read_checkpoint, verify
-from emberstate.checkpoint.envelope import checksum
-from emberstate.checkpoint.fs_state_backend import FsStateBackend
-from emberstate.checkpoint.layout import manifest_path
-from emberstate.checkpoint.manifest import StateFile
-from emberstate.checkpoint.state_file_reader import StateFileReader
-from emberstate.checkpoint.stored_files import open_state_file
+from emberstate.checkpoint.backends import FsStateBackend
+from emberstate.checkpoint.files.batches import SCHEMA, write_message
+from emberstate.checkpoint.files.reader import StateFileReader
+from emberstate.checkpoint.manifest.catalogue import read_checkpoint, verify
+from emberstate.checkpoint.manifest.layout import manifest_path
+from emberstate.checkpoint.manifest.model import StateFile
+from emberstate.checkpoint.manifest.open_files import open_state_file
 from emberstate.errors import CorruptionError, EmberstateError, StorageError, StorageNotFoundError
+from emberstate.storage.checksums import checksum
 
 from .counting_job import GROUPS, KEYS, CountingJob, expected_after, file_job
 from .manifest_forgery import Exploit, forge, replace
@@ -66,7 +66,7 @@ def restore_fails(job: CountingJob, match: str, error: type[Exception] | tuple[t
 def test_exchanged_files_of_equal_size(whole: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Catches: two sound files under each other's names, which change the order of what happened."""
     if not whole:
-        monkeypatch.setattr("emberstate.checkpoint.stored_files.WHOLE_BYTES", 0)
+        monkeypatch.setattr("emberstate.checkpoint.manifest.open_files.WHOLE_BYTES", 0)
     job = stored_job(tmp_path, 8)
     by_size: dict[int, list[StateFile]] = {}
     for file in files_of(job):
@@ -240,7 +240,7 @@ def test_a_pickle_in_a_state_file_is_never_run(where: str, tmp_path: Path) -> No
 @pytest.mark.reliability(27)
 def test_a_decompression_bomb_that_a_manifest_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Catches: a small file that a manifest vouches for and that fills the memory."""
-    from emberstate.checkpoint.file_limits import FileLimits
+    from emberstate.checkpoint.files.limits import FileLimits
 
     limits = FileLimits(batch_bytes=2**20)
     defaults: Any = open_state_file.__kwdefaults__
@@ -300,8 +300,8 @@ def test_previous_passes_over_whatever_is_damaged(tmp_path: Path) -> None:
 @pytest.mark.reliability(27)
 def test_names_of_jobs_and_operators() -> None:
     """Catches: a name that a manifest could not hold, found out at the first commit."""
-    from emberstate.checkpoint.coordinator import CheckpointCoordinator
-    from emberstate.checkpoint.opening import OperatorSpec
+    from emberstate.checkpoint.commit.coordinator import CheckpointCoordinator
+    from emberstate.checkpoint.restore.operators import OperatorSpec
 
     from .counting_job import SharedMemoryStorage
 

@@ -13,15 +13,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emberstate.checkpoint.catalogue import verify
-from emberstate.checkpoint.envelope import checksum, parse
-from emberstate.checkpoint.intent import Intent
-from emberstate.checkpoint.layout import manifest_path
-from emberstate.checkpoint.manifest import Holder, Manifest, parse_manifest
-from emberstate.checkpoint.state_file_reader import StateFileReader
-from emberstate.checkpoint.storage import is_path
-from emberstate.checkpoint.stored_files import open_state_file, read_place
+from emberstate.checkpoint.files.reader import StateFileReader
+from emberstate.checkpoint.manifest.catalogue import verify
+from emberstate.checkpoint.manifest.envelope import parse
+from emberstate.checkpoint.manifest.intent import Intent
+from emberstate.checkpoint.manifest.layout import manifest_path
+from emberstate.checkpoint.manifest.model import Holder, Manifest, parse_manifest
+from emberstate.checkpoint.manifest.open_files import open_state_file, read_place
 from emberstate.errors import CorruptionError, RestoreRefusedError
+from emberstate.storage.checksums import checksum
+from emberstate.storage.interface import is_path
 from tests.effort import examples
 
 from .counting_job import CountingJob, SharedMemoryStorage, content_of
@@ -224,7 +225,7 @@ def test_flipped_bits_of_files_that_a_manifest_names() -> None:
 @pytest.mark.reliability(5)
 def test_flipped_bits_of_large_files_are_found_by_the_seal_and_the_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Catches: a large file, of which only parts are read, whose parts nobody compares."""
-    monkeypatch.setattr("emberstate.checkpoint.stored_files.WHOLE_BYTES", 0)
+    monkeypatch.setattr("emberstate.checkpoint.manifest.open_files.WHOLE_BYTES", 0)
     job, latest, _ = a_checkpoint()
     storage = job.storage
     assert isinstance(storage, SharedMemoryStorage)

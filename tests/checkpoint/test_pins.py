@@ -7,15 +7,15 @@ import socket
 
 import pytest
 
-from emberstate.checkpoint.catalogue import checkpoint_numbers, read_checkpoint, verify
-from emberstate.checkpoint.clock import ManualClock
-from emberstate.checkpoint.faulty_storage import FaultPlan, FaultyStorage, SimulatedKill
-from emberstate.checkpoint.layout import PINS
-from emberstate.checkpoint.memory_storage import MemoryStorage
-from emberstate.checkpoint.pins import Pin, pin, pins
-from emberstate.checkpoint.retention import Retention
-from emberstate.checkpoint.storage import Storage
+from emberstate.checkpoint.commit.retention import Retention
+from emberstate.checkpoint.manifest.catalogue import checkpoint_numbers, read_checkpoint, verify
+from emberstate.checkpoint.manifest.layout import PINS
+from emberstate.checkpoint.manifest.pins import Pin, pin, pins
+from emberstate.clock import ManualClock
 from emberstate.errors import CheckpointCollectedError, StateDeclarationError, StorageError
+from emberstate.storage.interface import Storage
+from emberstate.storage.memory import MemoryStorage
+from emberstate.testing.faults import FaultPlan, FaultyStorage, SimulatedKill
 from tests.checkpoint.interleaving import Process, every_interleaving
 from tests.checkpoint.small_job import SharedMemory, SmallJob, unreferenced
 

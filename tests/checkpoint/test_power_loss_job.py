@@ -8,8 +8,8 @@ from typing import Literal
 
 import pytest
 
-from emberstate.checkpoint.faulty_storage import FaultPlan, FaultyFileSystem, SimulatedKill
-from emberstate.checkpoint.local_storage import LocalStorage
+from emberstate.storage.local import LocalStorage
+from emberstate.testing.faults import FaultPlan, FaultyFileSystem, SimulatedKill
 
 from .job import Job, Oracle, UnsyncedFileSystem, check_stored, committed_batch, next_of
 

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emberstate.checkpoint.restore_part import RestorePart
-from emberstate.checkpoint.restore_rows import restore
-from emberstate.checkpoint.state_file import BaseWriter, write_delta
-from emberstate.checkpoint.state_file_reader import StateFileReader
+from emberstate.checkpoint.files.reader import StateFileReader
+from emberstate.checkpoint.files.writer import BaseWriter, write_delta
+from emberstate.checkpoint.restore.file_slice import RestorePart
+from emberstate.checkpoint.restore.load import restore
 from emberstate.codec import OpaqueCodec, TypeSchema, opaque_codec, opaque_timer_codec, pickle_codec
 from emberstate.errors import CodecError, RestoreRefusedError, StateDeclarationError, StateTypeError
-from emberstate.heap.heap_keyed_state_backend import HeapKeyedStateBackend
+from emberstate.heap.backend import HeapKeyedStateBackend
 from emberstate.keygroups import KeyGroupRange, KeySchema
 from emberstate.state.descriptors import ValueStateDescriptor
 from tests.effort import examples

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from emberstate.checkpoint.evolution import NO_EVOLUTION, Evolution
-from emberstate.checkpoint.restore_part import RestorePart
-from emberstate.checkpoint.restore_rows import restore
-from emberstate.checkpoint.state_file import BaseWriter, write_delta
-from emberstate.checkpoint.state_file_reader import StateFileReader
+from emberstate.checkpoint.files.reader import StateFileReader
+from emberstate.checkpoint.files.writer import BaseWriter, write_delta
+from emberstate.checkpoint.manifest.decisions import NO_EVOLUTION, Evolution
+from emberstate.checkpoint.restore.file_slice import RestorePart
+from emberstate.checkpoint.restore.load import restore
 from emberstate.errors import RestoreRefusedError, StorageError
-from emberstate.heap.heap_keyed_state_backend import HeapKeyedStateBackend
+from emberstate.heap.backend import HeapKeyedStateBackend
 from emberstate.keygroups import KeySchema
 from emberstate.state.descriptors import StateDescriptor, ValueStateDescriptor
-from emberstate.state.ttl import TtlConfig
+from emberstate.state.ttl.config import TtlConfig
 
 
 @dataclasses.dataclass

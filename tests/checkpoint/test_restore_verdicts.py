@@ -9,20 +9,19 @@ from typing import Any
 
 import pytest
 
-from emberstate.checkpoint.check_restore import check_restore
-from emberstate.checkpoint.evolution import NO_EVOLUTION, Evolution
-from emberstate.checkpoint.restore_part import RestorePart
-from emberstate.checkpoint.restore_rows import restore
-from emberstate.checkpoint.settled import NOTHING_SETTLED, Settled
-from emberstate.checkpoint.state_bindings import StateBinding, binding_of_queue, binding_of_state
-from emberstate.checkpoint.state_file import BaseWriter, write_delta
-from emberstate.checkpoint.state_file_reader import StateFileReader
-from emberstate.checkpoint.verdict import RestoreVerdict
+from emberstate.checkpoint.files.bindings import StateBinding, binding_of_queue, binding_of_state
+from emberstate.checkpoint.files.reader import StateFileReader
+from emberstate.checkpoint.files.writer import BaseWriter, write_delta
+from emberstate.checkpoint.manifest.decisions import NO_EVOLUTION, NOTHING_SETTLED, Evolution, Settled
+from emberstate.checkpoint.restore.check import check_restore
+from emberstate.checkpoint.restore.file_slice import RestorePart
+from emberstate.checkpoint.restore.load import restore
+from emberstate.checkpoint.restore.verdict import RestoreVerdict
 from emberstate.errors import CorruptionError, RestoreRefusedError
-from emberstate.heap.heap_keyed_state_backend import HeapKeyedStateBackend
+from emberstate.heap.backend import HeapKeyedStateBackend
 from emberstate.keygroups import KeySchema
 from emberstate.state.descriptors import StateDescriptor, ValueStateDescriptor
-from emberstate.state.ttl import TtlClock, TtlConfig
+from emberstate.state.ttl.config import TtlClock, TtlConfig
 
 from .verdict_cases import CASES, HOUR, Case, Declaration, Order, Place
 

@@ -10,16 +10,23 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
-from emberstate.checkpoint.catalogue import checkpoint_numbers, read_checkpoint
-from emberstate.checkpoint.coordinator import CheckpointCoordinator, Redelivery
-from emberstate.checkpoint.faulty_storage import FaultPlan, FaultyStorage, Gate
-from emberstate.checkpoint.incarnation import claim
-from emberstate.checkpoint.layout import bundle_path, condemned_path, manifest_path, new_id, output_path, state_path
-from emberstate.checkpoint.pins import pin
-from emberstate.checkpoint.references import beyond_retention
-from emberstate.checkpoint.retention import Retention
-from emberstate.checkpoint.storage import BytesLike
+from emberstate.checkpoint.commit.coordinator import CheckpointCoordinator, Redelivery
+from emberstate.checkpoint.commit.garbage import beyond_retention
+from emberstate.checkpoint.commit.retention import Retention
+from emberstate.checkpoint.manifest.catalogue import checkpoint_numbers, read_checkpoint
+from emberstate.checkpoint.manifest.incarnation import claim
+from emberstate.checkpoint.manifest.layout import (
+    bundle_path,
+    condemned_path,
+    manifest_path,
+    new_id,
+    output_path,
+    state_path,
+)
+from emberstate.checkpoint.manifest.pins import pin
 from emberstate.errors import CheckpointCollectedError, FencedError, RestoreRefusedError, StateDeclarationError
+from emberstate.storage.interface import BytesLike
+from emberstate.testing.faults import FaultPlan, FaultyStorage, Gate
 from tests.checkpoint.small_job import SharedMemory, SmallJob, settle, unreferenced
 from tests.checkpoint.threads import Thread
 from tests.patience import PATIENCE
@@ -219,7 +226,7 @@ def test_rewrites_stay_while_they_are_ordered() -> None:
 
 def test_leftovers_of_dead_writers_go_at_the_start(tmp_path) -> None:  # type: ignore[no-untyped-def]
     """Catches: temporary files that grow with every crash; removal while slots write."""
-    from emberstate.checkpoint.local_storage import LocalStorage
+    from emberstate.storage.local import LocalStorage
 
     storage = LocalStorage(tmp_path)
     job = SmallJob(storage)
@@ -453,7 +460,7 @@ def test_retention_of_another_incarnation_is_fenced_before_anything_goes() -> No
     job = SmallJob(storage)
     coordinator: CheckpointCoordinator = job.open()
     commits(job, 3)
-    from emberstate.checkpoint.clock import ManualClock
+    from emberstate.clock import ManualClock
 
     claim(storage, ManualClock(0))
     greedy = Retention(storage, coordinator.holder, 1)

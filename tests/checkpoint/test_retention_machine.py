@@ -16,22 +16,22 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from emberstate.checkpoint.catalogue import (
+from emberstate.checkpoint.commit.coordinator import Redelivery
+from emberstate.checkpoint.manifest.catalogue import (
     checkpoint_numbers,
     read_checkpoint,
     read_savepoint,
     savepoint_names,
     verify,
 )
-from emberstate.checkpoint.checkpoint_reader import CheckpointReader
-from emberstate.checkpoint.coordinator import Redelivery
-from emberstate.checkpoint.faulty_storage import KILL_POINT, FaultPlan, FaultyStorage, Gate, SimulatedKill
-from emberstate.checkpoint.layout import manifest_path
-from emberstate.checkpoint.local_storage import LocalStorage
-from emberstate.checkpoint.manifest import Manifest
-from emberstate.checkpoint.pins import Pin, condemned_numbers, pin
-from emberstate.checkpoint.storage import Storage, StorageOutcomeUnknownError
+from emberstate.checkpoint.manifest.layout import manifest_path
+from emberstate.checkpoint.manifest.model import Manifest
+from emberstate.checkpoint.manifest.pins import Pin, condemned_numbers, pin
+from emberstate.checkpoint.read.reader import CheckpointReader
 from emberstate.errors import CheckpointCollectedError, EmberstateError, StorageExistsError
+from emberstate.storage.interface import Storage, StorageOutcomeUnknownError
+from emberstate.storage.local import LocalStorage
+from emberstate.testing.faults import KILL_POINT, FaultPlan, FaultyStorage, Gate, SimulatedKill
 from tests.checkpoint.small_job import TOTAL, Model, SharedMemory, SmallJob, restored, unreferenced
 from tests.checkpoint.threads import Thread
 from tests.effort import examples
@@ -307,8 +307,8 @@ def test_a_commit_that_lands_late() -> None:
 CHILD = """
 import collections
 import sys
-from emberstate.checkpoint.faulty_storage import FaultyStorage
-from emberstate.checkpoint.local_storage import LocalStorage
+from emberstate.testing.faults import FaultyStorage
+from emberstate.storage.local import LocalStorage
 from tests.checkpoint.small_job import SmallJob
 
 job = SmallJob(FaultyStorage(LocalStorage(sys.argv[1])), slot_storage=LocalStorage(sys.argv[1]), retained=1)

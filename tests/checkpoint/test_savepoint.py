@@ -11,16 +11,18 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from emberstate.checkpoint.catalogue import checkpoint_numbers, read_checkpoint, read_savepoint, savepoint_names, verify
-from emberstate.checkpoint.clock import ManualClock
-from emberstate.checkpoint.coordinator import Transaction
-from emberstate.checkpoint.faulty_storage import FaultPlan, FaultyStorage, SimulatedKill
-from emberstate.checkpoint.layout import manifest_path, savepoint_path
-from emberstate.checkpoint.local_storage import LocalStorage
-from emberstate.checkpoint.manifest import Manifest
-from emberstate.checkpoint.memory_storage import MemoryStorage
-from emberstate.checkpoint.savepoint import delete_savepoint, write_savepoint
-from emberstate.checkpoint.storage import Storage
+from emberstate.checkpoint.commit.coordinator import Transaction
+from emberstate.checkpoint.commit.savepoint import delete_savepoint, write_savepoint
+from emberstate.checkpoint.manifest.catalogue import (
+    checkpoint_numbers,
+    read_checkpoint,
+    read_savepoint,
+    savepoint_names,
+    verify,
+)
+from emberstate.checkpoint.manifest.layout import manifest_path, savepoint_path
+from emberstate.checkpoint.manifest.model import Manifest
+from emberstate.clock import ManualClock
 from emberstate.errors import (
     CheckpointCollectedError,
     CorruptionError,
@@ -29,6 +31,10 @@ from emberstate.errors import (
     StorageError,
     StorageExistsError,
 )
+from emberstate.storage.interface import Storage
+from emberstate.storage.local import LocalStorage
+from emberstate.storage.memory import MemoryStorage
+from emberstate.testing.faults import FaultPlan, FaultyStorage, SimulatedKill
 from tests.checkpoint.interleaving import Process, every_interleaving
 from tests.checkpoint.small_job import SharedMemory, SmallJob, restored, unreferenced
 

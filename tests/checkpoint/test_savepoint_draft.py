@@ -9,13 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emberstate.checkpoint import given_once
-from emberstate.checkpoint.catalogue import read_savepoint, savepoint_names, verify
-from emberstate.checkpoint.faulty_storage import FaultPlan, FaultyStorage, SimulatedKill
-from emberstate.checkpoint.manifest import StateFile
-from emberstate.checkpoint.memory_storage import MemoryStorage
-from emberstate.checkpoint.read_state import read_state
-from emberstate.checkpoint.savepoint_draft import (
+from emberstate.checkpoint.manifest.catalogue import read_savepoint, savepoint_names, verify
+from emberstate.checkpoint.manifest.model import StateFile
+from emberstate.checkpoint.offline import given_once
+from emberstate.checkpoint.offline.draft import (
     BasePartWriter,
     DeltaPartWriter,
     SavepointDraft,
@@ -23,7 +20,7 @@ from emberstate.checkpoint.savepoint_draft import (
     discard_draft,
     drafting,
 )
-from emberstate.checkpoint.storage import Storage
+from emberstate.checkpoint.read.read_state import read_state
 from emberstate.errors import CorruptionError, KeyGroupError, StateDeclarationError, StateTypeError, StorageExistsError
 from emberstate.keygroups import KeySchema, range_for_slot
 from emberstate.state.descriptors import (
@@ -33,6 +30,9 @@ from emberstate.state.descriptors import (
     StateDescriptor,
     ValueStateDescriptor,
 )
+from emberstate.storage.interface import Storage
+from emberstate.storage.memory import MemoryStorage
+from emberstate.testing.faults import FaultPlan, FaultyStorage, SimulatedKill
 from tests.effort import examples
 
 GROUPS = 16

@@ -9,20 +9,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from emberstate.checkpoint import savepoint_rewrite
-from emberstate.checkpoint.catalogue import read_savepoint, savepoint_names, verify
-from emberstate.checkpoint.checkpoint_reader import CheckpointReader
-from emberstate.checkpoint.coordinator import CheckpointCoordinator, Transaction
-from emberstate.checkpoint.local_storage import LocalStorage
-from emberstate.checkpoint.manifest import Manifest
-from emberstate.checkpoint.opening import OperatorSpec
-from emberstate.checkpoint.savepoint import write_savepoint
-from emberstate.checkpoint.savepoint_rewrite import OperatorRewrite, rewrite_savepoint
-from emberstate.checkpoint.slot_checkpoint import SlotCheckpoint
-from emberstate.checkpoint.state_bindings import bindings_of
-from emberstate.checkpoint.storage import Storage
+from emberstate.checkpoint.commit.coordinator import CheckpointCoordinator, Transaction
+from emberstate.checkpoint.commit.savepoint import write_savepoint
+from emberstate.checkpoint.commit.slot import SlotCheckpoint
+from emberstate.checkpoint.files.bindings import bindings_of
+from emberstate.checkpoint.manifest.catalogue import read_savepoint, savepoint_names, verify
+from emberstate.checkpoint.manifest.model import Manifest
+from emberstate.checkpoint.offline import rewrite as savepoint_rewrite
+from emberstate.checkpoint.offline.rewrite import OperatorRewrite, rewrite_savepoint
+from emberstate.checkpoint.read.reader import CheckpointReader
+from emberstate.checkpoint.restore.operators import OperatorSpec
 from emberstate.errors import RestoreRefusedError, StorageExistsError
-from emberstate.heap.heap_keyed_state_backend import HeapKeyedStateBackend
+from emberstate.heap.backend import HeapKeyedStateBackend
 from emberstate.keygroups import KeyGroupRange, KeySchema
 from emberstate.state.descriptors import (
     ListStateDescriptor,
@@ -30,6 +28,8 @@ from emberstate.state.descriptors import (
     StateDescriptor,
     ValueStateDescriptor,
 )
+from emberstate.storage.interface import Storage
+from emberstate.storage.local import LocalStorage
 from tests.checkpoint import job
 from tests.checkpoint.small_job import SharedMemory
 

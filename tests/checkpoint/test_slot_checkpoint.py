@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from emberstate.checkpoint.acknowledgement import Acknowledgement
-from emberstate.checkpoint.chain import ChainPolicy
-from emberstate.checkpoint.coordinator import Transaction
-from emberstate.checkpoint.slot_checkpoint import SlotCheckpoint
-from emberstate.checkpoint.storage import StorageOutcomeUnknownError
+from emberstate.checkpoint.commit.coordinator import Transaction
+from emberstate.checkpoint.commit.messages import Acknowledgement
+from emberstate.checkpoint.commit.slot import SlotCheckpoint
+from emberstate.checkpoint.manifest.chain import ChainPolicy
 from emberstate.errors import CorruptionError, KeyContextError, StateTypeError, StorageError
+from emberstate.storage.interface import StorageOutcomeUnknownError
 from tests.patience import PATIENCE
 
 from .counting_job import COUNT, KEYS, CountingJob, apply, content_of, declare, expected_after, rows_of
@@ -227,7 +227,7 @@ def test_a_full_chain_without_a_rewrite_ends_in_a_base() -> None:
 
 def test_bases_do_not_fill_a_chain(monkeypatch: pytest.MonkeyPatch) -> None:
     """Catches: a large state, whose base is many files, written whole again in every batch."""
-    monkeypatch.setattr("emberstate.checkpoint.background_writer.BASE_FILE_BYTES", 1)
+    monkeypatch.setattr("emberstate.checkpoint.commit.background_writer.BASE_FILE_BYTES", 1)
     policy = ChainPolicy(most_files=8, rewrite_at=3, small_bytes=1)
     job = CountingJob(policy=policy)
     job.slots = [slot_with(job, policy=policy)]

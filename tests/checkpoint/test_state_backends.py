@@ -11,13 +11,11 @@ from typing import Any
 
 import pytest
 
-from emberstate.checkpoint.acknowledgement import Acknowledgement, SlotTask
-from emberstate.checkpoint.catalogue import checkpoint_numbers, verify
-from emberstate.checkpoint.fs_state_backend import FsStateBackend
-from emberstate.checkpoint.memory_state_backend import MemoryStateBackend
-from emberstate.checkpoint.opening import OperatorSpec
-from emberstate.checkpoint.slot_checkpoint import SlotCheckpoint
-from emberstate.checkpoint.state_backend import StateBackend
+from emberstate.checkpoint.backends import FsStateBackend, MemoryStateBackend, StateBackend
+from emberstate.checkpoint.commit.messages import Acknowledgement, SlotTask
+from emberstate.checkpoint.commit.slot import SlotCheckpoint
+from emberstate.checkpoint.manifest.catalogue import checkpoint_numbers, verify
+from emberstate.checkpoint.restore.operators import OperatorSpec
 from emberstate.errors import FencedError, StateDeclarationError, StateTooLargeError, StorageError
 from emberstate.state.descriptors import ValueStateDescriptor
 from emberstate.state.keyed_state_backend import KeyedStateBackend
@@ -73,7 +71,7 @@ class BigJob:
     """A job with a state of given size."""
 
     def __init__(self, backend: StateBackend) -> None:
-        from emberstate.checkpoint.coordinator import CheckpointCoordinator
+        from emberstate.checkpoint.commit.coordinator import CheckpointCoordinator
 
         spec = OperatorSpec(name="sums", key_schema=KEYS, max_parallelism=GROUPS)
         self.coordinator = CheckpointCoordinator.open(backend.open_storage(), "job", [spec])

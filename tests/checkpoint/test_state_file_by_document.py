@@ -18,7 +18,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from emberstate.checkpoint.state_file import BaseWriter, write_delta
+from emberstate.checkpoint.files.writer import BaseWriter, write_delta
 
 from .golden.make_state_files import FOLDER, plain_content
 from .state_file_world import content_of, do, make_backend

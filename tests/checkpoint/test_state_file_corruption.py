@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from emberstate.checkpoint import state_file_reader
-from emberstate.checkpoint.state_file_reader import StateFileReader
+from emberstate.checkpoint.files import reader as state_file_reader
+from emberstate.checkpoint.files.reader import StateFileReader
 from emberstate.errors import CorruptionError, RestoreRefusedError
 
 from .state_file_small import LIMITS, outcome, small_files

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from emberstate.checkpoint.restore_rows import restore
-from emberstate.checkpoint.state_file_reader import StateFileReader
+from emberstate.checkpoint.files.reader import StateFileReader
+from emberstate.checkpoint.restore.load import restore
 
 from .golden.make_state_files import FOLDER, keys_backend, plain, plain_content
 from .state_file_world import content_of, make_backend

@@ -13,13 +13,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from emberstate.checkpoint.arrow_batches import SCHEMA, write_message
-from emberstate.checkpoint.restore_rows import restore
-from emberstate.checkpoint.state_file import BaseWriter
-from emberstate.checkpoint.state_file_reader import StateFileReader
+from emberstate.checkpoint.files.batches import SCHEMA, write_message
+from emberstate.checkpoint.files.reader import StateFileReader
+from emberstate.checkpoint.files.writer import BaseWriter
+from emberstate.checkpoint.restore.load import restore
 from emberstate.codec import pickle_codec
 from emberstate.errors import CorruptionError, RestoreRefusedError
-from emberstate.heap.heap_keyed_state_backend import HeapKeyedStateBackend
+from emberstate.heap.backend import HeapKeyedStateBackend
 from emberstate.keygroups import KeySchema
 from emberstate.state.descriptors import MapStateDescriptor, ValueStateDescriptor
 

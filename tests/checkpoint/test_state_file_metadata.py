@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from emberstate.checkpoint.restore_rows import restore
-from emberstate.checkpoint.state_file import write_delta
-from emberstate.checkpoint.state_file_reader import StateFileReader
+from emberstate.checkpoint.files.reader import StateFileReader
+from emberstate.checkpoint.files.writer import write_delta
+from emberstate.checkpoint.restore.load import restore
 from emberstate.codec import codec_for
 from emberstate.errors import CorruptionError, RestoreRefusedError, StateDeclarationError
-from emberstate.heap.heap_keyed_state_backend import HeapKeyedStateBackend
+from emberstate.heap.backend import HeapKeyedStateBackend
 from emberstate.keygroups import KeySchema
 from emberstate.state.declarations import MAX_STATES
 from emberstate.state.descriptors import ValueStateDescriptor

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emberstate.checkpoint.delta_merge import merge_deltas
-from emberstate.checkpoint.restore_rows import restore
-from emberstate.checkpoint.state_file import BaseWriter, write_delta
-from emberstate.checkpoint.state_file_reader import StateFileReader
-from emberstate.heap.heap_keyed_state_backend import HeapKeyedStateBackend
-from emberstate.heap.heap_snapshot import HeapSnapshot
-from emberstate.heap.state_table import NestedMapsStateTable
+from emberstate.checkpoint.files.reader import StateFileReader
+from emberstate.checkpoint.files.writer import BaseWriter, write_delta
+from emberstate.checkpoint.restore.load import restore
+from emberstate.checkpoint.restore.merge import merge_deltas
+from emberstate.heap.backend import HeapKeyedStateBackend
+from emberstate.heap.snapshot import HeapSnapshot
+from emberstate.heap.states.state_table import NestedMapsStateTable
 from emberstate.keygroups import KeyGroupRange, range_for_slot
 from tests.effort import examples
 

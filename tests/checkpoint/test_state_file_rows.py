@@ -8,18 +8,18 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from emberstate.checkpoint.arrow_batches import SCHEMA
-from emberstate.checkpoint.restore_rows import restore
-from emberstate.checkpoint.state_bindings import bindings_of, meta_of
-from emberstate.checkpoint.state_file import BaseWriter, FileAssembler
-from emberstate.checkpoint.state_file_reader import StateFileReader
+from emberstate.checkpoint.files.batches import SCHEMA
+from emberstate.checkpoint.files.bindings import bindings_of, meta_of
+from emberstate.checkpoint.files.reader import StateFileReader
+from emberstate.checkpoint.files.writer import BaseWriter, FileAssembler
+from emberstate.checkpoint.restore.load import restore
 from emberstate.errors import CorruptionError, RestoreRefusedError
-from emberstate.heap.heap_keyed_state_backend import HeapKeyedStateBackend
+from emberstate.heap.backend import HeapKeyedStateBackend
 from emberstate.keygroups import KeyGroupRange, KeySchema
 from emberstate.state.changes import Op
 from emberstate.state.descriptors import ValueStateDescriptor
-from emberstate.state.stamped import Stamped
-from emberstate.state.ttl import TtlConfig
+from emberstate.state.ttl.config import TtlConfig
+from emberstate.state.ttl.stamped import Stamped
 
 from .state_file_small import outcome, small_backend, small_files
 

@@ -14,15 +14,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emberstate.checkpoint import state_rows
-from emberstate.checkpoint.restore_rows import restore
-from emberstate.checkpoint.state_file import BaseWriter, write_delta
-from emberstate.checkpoint.state_file_reader import StateFileReader
+from emberstate.checkpoint.files import sorted_rows as state_rows
+from emberstate.checkpoint.files.reader import StateFileReader
+from emberstate.checkpoint.files.writer import BaseWriter, write_delta
+from emberstate.checkpoint.restore.load import restore
 from emberstate.codec import pickle_codec
 from emberstate.errors import RestoreRefusedError, StateTypeError
-from emberstate.heap import row_columns
-from emberstate.heap.heap_keyed_state_backend import HeapKeyedStateBackend
-from emberstate.heap.heap_snapshot import HeapSnapshot
+from emberstate.heap.backend import HeapKeyedStateBackend
+from emberstate.heap.loading import columns as row_columns
+from emberstate.heap.snapshot import HeapSnapshot
 from emberstate.keygroups import KeySchema
 from emberstate.state.changes import Op
 from emberstate.state.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
@@ -222,7 +222,7 @@ def test_large_values_split_batches(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_steps_and_scalars_have_the_same_numbers_in_c() -> None:
     """Catches: a number changed in one of the places where a C constant stands for it."""
-    declared = (Path(row_columns.__file__).parent / "row_columns.pxd").read_text(encoding="utf-8")
+    declared = (Path(row_columns.__file__).parent / "columns.pxd").read_text(encoding="utf-8")
     constants = {name: int(number) for name, number in re.findall(r"^    ([A-Z_]+) = (\d+)$", declared, re.MULTILINE)}
     assert {op.name: op.value for op in Op}.items() <= constants.items()
     names = {"int": "AS_INT", "str": "AS_TEXT", "float": "AS_FLOAT", "bytes": "AS_BYTES"}

@@ -15,12 +15,11 @@ import pyarrow as pa
 import pytest
 
 import emberstate as es
-from emberstate.checkpoint.checkpoint_reader import CheckpointReader
-from emberstate.checkpoint.json_keys import key_of_json
-from emberstate.checkpoint.local_storage import LocalStorage
-from emberstate.checkpoint.savepoint import delete_savepoint
-from emberstate.checkpoint.state_listing import list_states
-from emberstate.checkpoint.state_scan import plan_scan
+from emberstate.checkpoint.commit.savepoint import delete_savepoint
+from emberstate.checkpoint.read.listing import list_states
+from emberstate.checkpoint.read.reader import CheckpointReader
+from emberstate.checkpoint.read.scan import plan_scan
+from emberstate.codec.key_text import key_of_json
 from emberstate.errors import (
     CheckpointCollectedError,
     KeyGroupError,
@@ -29,10 +28,11 @@ from emberstate.errors import (
     StateTypeError,
 )
 from emberstate.keygroups import KeySchema
-from emberstate.runtime.bootstrap import bootstrap_savepoint
+from emberstate.runtime.bootstrap.bootstrap import bootstrap_savepoint
 from emberstate.state.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 from emberstate.state.keyed_state_backend import KeyedStateBackend
-from emberstate.state.ttl import TtlConfig
+from emberstate.state.ttl.config import TtlConfig
+from emberstate.storage.local import LocalStorage
 from tests.checkpoint.small_job import SharedMemory, SmallJob
 from tests.checkpoint.test_checkpoint_reader import ALL, Job, put
 

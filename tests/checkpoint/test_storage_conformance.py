@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from emberstate.checkpoint.faulty_storage import FaultyStorage
-from emberstate.checkpoint.local_storage import LocalStorage
-from emberstate.checkpoint.memory_storage import MemoryStorage
-from emberstate.checkpoint.s3_storage import S3Storage
-from emberstate.checkpoint.storage import BaseStorage, Storage
 from emberstate.errors import CorruptionError, StorageError, StorageExistsError, StorageNotFoundError
+from emberstate.storage.interface import BaseStorage, Storage
+from emberstate.storage.local import LocalStorage
+from emberstate.storage.memory import MemoryStorage
+from emberstate.storage.object_store import S3Storage
+from emberstate.testing.faults import FaultyStorage
 from tests.checkpoint.s3_server import BUCKET, S3Server, s3_server
 from tests.patience import PATIENCE
 

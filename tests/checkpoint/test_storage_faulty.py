@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from emberstate.checkpoint.faulty_storage import FaultPlan, FaultyFileSystem, FaultyStorage, Gate, SimulatedKill
-from emberstate.checkpoint.local_storage import LocalStorage
-from emberstate.checkpoint.memory_storage import MemoryStorage
-from emberstate.checkpoint.storage import StorageOutcomeUnknownError
 from emberstate.errors import StorageError
+from emberstate.storage.interface import StorageOutcomeUnknownError
+from emberstate.storage.local import LocalStorage
+from emberstate.storage.memory import MemoryStorage
+from emberstate.testing.faults import FaultPlan, FaultyFileSystem, FaultyStorage, Gate, SimulatedKill
 from tests.checkpoint.threads import Thread
 from tests.patience import PATIENCE
 

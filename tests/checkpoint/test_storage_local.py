@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from emberstate.checkpoint.faulty_storage import FaultPlan, FaultyFileSystem, Gate
-from emberstate.checkpoint.local_storage import WRITES, FileSystem, LocalStorage
-from emberstate.checkpoint.storage import StorageOutcomeUnknownError
 from emberstate.errors import StorageError, StorageNotFoundError
+from emberstate.storage.interface import StorageOutcomeUnknownError
+from emberstate.storage.local import WRITES, FileSystem, LocalStorage
+from emberstate.testing.faults import FaultPlan, FaultyFileSystem, Gate
 from tests.patience import PATIENCE
 
 

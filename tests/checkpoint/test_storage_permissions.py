@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from emberstate.checkpoint.local_storage import LocalStorage
 from emberstate.errors import StorageError
+from emberstate.storage.local import LocalStorage
 
 OTHER_USER, OTHER_GROUP, STRANGERS_GROUP = 65_534, 54_321, 54_322
 

@@ -15,10 +15,10 @@ from typing import Literal
 
 import pytest
 
-from emberstate.checkpoint.faulty_storage import KILL_POINT, FaultPlan, FaultyFileSystem, SimulatedKill
-from emberstate.checkpoint.local_storage import LocalStorage
-from emberstate.checkpoint.storage import Storage, StorageOutcomeUnknownError
 from emberstate.errors import StorageError
+from emberstate.storage.interface import Storage, StorageOutcomeUnknownError
+from emberstate.storage.local import LocalStorage
+from emberstate.testing.faults import KILL_POINT, FaultPlan, FaultyFileSystem, SimulatedKill
 from tests.patience import PATIENCE
 
 DATA = b"the whole content"
@@ -160,8 +160,8 @@ def test_power_loss_after_many_calls(
 CHILD = """
 import sys
 from pathlib import Path
-from emberstate.checkpoint.faulty_storage import FaultyFileSystem
-from emberstate.checkpoint.local_storage import LocalStorage
+from emberstate.testing.faults import FaultyFileSystem
+from emberstate.storage.local import LocalStorage
 root = Path(sys.argv[1])
 storage = LocalStorage(root, writer="child", file_system=FaultyFileSystem(root))
 storage.create_if_absent("chk/deep/file", b"the whole content")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from emberstate.checkpoint.local_storage import LocalStorage
+from emberstate.storage.local import LocalStorage
 from tests.patience import PATIENCE
 
 ROUNDS = 200
@@ -52,7 +52,7 @@ def test_two_processes_racing(tmp_path: Path) -> None:
 
 FULL = """
 import errno, os, subprocess, sys
-from emberstate.checkpoint.local_storage import LocalStorage
+from emberstate.storage.local import LocalStorage
 from emberstate.errors import StorageError
 mount = sys.argv[1]
 subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", mount], check=True)
@@ -98,7 +98,7 @@ def test_a_full_and_a_read_only_disk(tmp_path: Path) -> None:
 
 LIMITED = """
 import errno, os, resource, sys
-from emberstate.checkpoint.local_storage import LocalStorage
+from emberstate.storage.local import LocalStorage
 from emberstate.errors import StorageError
 storage = LocalStorage(sys.argv[1])
 storage.write_new("a/1", b"1")

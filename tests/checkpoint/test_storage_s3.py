@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from emberstate.checkpoint.s3_storage import S3Storage
-from emberstate.checkpoint.storage import StorageOutcomeUnknownError
 from emberstate.errors import StorageError, StorageExistsError
+from emberstate.storage.interface import StorageOutcomeUnknownError
+from emberstate.storage.object_store import S3Storage
 from tests.checkpoint.s3_server import BUCKET, S3Server, s3_server
 
 pytest.importorskip("moto")

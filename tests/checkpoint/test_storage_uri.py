@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from emberstate.checkpoint.clock import Clock, ManualClock, SystemClock
-from emberstate.checkpoint.local_storage import LocalStorage
-from emberstate.checkpoint.memory_storage import MemoryStorage
-from emberstate.checkpoint.s3_storage import S3Storage
-from emberstate.checkpoint.storage_uri import open_storage
+from emberstate.clock import Clock, ManualClock, SystemClock
 from emberstate.errors import StorageError
+from emberstate.storage.local import LocalStorage
+from emberstate.storage.memory import MemoryStorage
+from emberstate.storage.object_store import S3Storage
+from emberstate.storage.uri import open_storage
 
 
 @pytest.mark.reliability(30)

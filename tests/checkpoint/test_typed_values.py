@@ -12,8 +12,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from emberstate.checkpoint.plain_values import Look, plain_decoder
-from emberstate.checkpoint.typed_values import typed_maker
+from emberstate.checkpoint.offline.typed_values import typed_maker
+from emberstate.checkpoint.read.arrow_values import Look, plain_decoder
 from emberstate.codec import codec_for, pickle_codec
 from emberstate.codec.nodes import Node
 from emberstate.errors import StateDeclarationError, StateTypeError

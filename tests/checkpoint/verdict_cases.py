@@ -16,7 +16,7 @@ from emberstate.state.descriptors import (
     StateDescriptor,
     ValueStateDescriptor,
 )
-from emberstate.state.ttl import TtlConfig, TtlTime
+from emberstate.state.ttl.config import TtlConfig, TtlTime
 
 from .state_file_world import Mean
 

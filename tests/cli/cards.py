@@ -10,9 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import emberstate as es
-from emberstate.checkpoint.fs_state_backend import FsStateBackend
-from emberstate.checkpoint.rocksdb_state_backend import RocksDBStateBackend
-from emberstate.checkpoint.state_backend import StateBackend
+from emberstate.checkpoint.backends import FsStateBackend, RocksDBStateBackend, StateBackend
 from emberstate.testing import Harness
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from emberstate.checkpoint.catalogue import checkpoint_numbers, read_checkpoint
-from emberstate.checkpoint.checkpoint_reader import CheckpointReader
-from emberstate.checkpoint.fs_state_backend import FsStateBackend
-from emberstate.checkpoint.local_storage import LocalStorage
-from emberstate.checkpoint.pins import pin
+from emberstate.checkpoint.backends import FsStateBackend
+from emberstate.checkpoint.manifest.catalogue import checkpoint_numbers, read_checkpoint
+from emberstate.checkpoint.manifest.pins import pin
+from emberstate.checkpoint.read.reader import CheckpointReader
 from emberstate.errors import CheckpointCollectedError, FencedError
+from emberstate.storage.local import LocalStorage
 from tests.cli.cards import harness, pay
 from tests.cli.conftest import Run
 

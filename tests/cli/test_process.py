@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from emberstate.cli import doctor as doctor_module
+from emberstate.cli.commands import doctor as doctor_module
 from emberstate.cli.main import run
 from tests.checkpoint.s3_server import BUCKET, s3_server
 from tests.cli.conftest import ROOT, Run

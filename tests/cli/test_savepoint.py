@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from emberstate.checkpoint.catalogue import read_savepoint
-from emberstate.checkpoint.checkpoint_reader import CheckpointReader
-from emberstate.checkpoint.coordinator import CheckpointCoordinator
-from emberstate.checkpoint.fs_state_backend import FsStateBackend
-from emberstate.checkpoint.local_storage import LocalStorage
-from emberstate.checkpoint.opening import OperatorSpec
+from emberstate.checkpoint.backends import FsStateBackend
+from emberstate.checkpoint.commit.coordinator import CheckpointCoordinator
+from emberstate.checkpoint.manifest.catalogue import read_savepoint
+from emberstate.checkpoint.read.reader import CheckpointReader
+from emberstate.checkpoint.restore.operators import OperatorSpec
 from emberstate.keygroups import KeySchema
+from emberstate.storage.local import LocalStorage
 from tests.cli.cards import Cards, harness, limits, pay
 from tests.cli.conftest import Run
 from tests.cli.test_checkpoints import contents

@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emberstate.checkpoint.checkpoint_reader import CheckpointReader
-from emberstate.checkpoint.coordinator import CheckpointCoordinator
-from emberstate.checkpoint.fs_state_backend import FsStateBackend
-from emberstate.checkpoint.local_storage import LocalStorage
-from emberstate.checkpoint.opening import OperatorSpec
+from emberstate.checkpoint.backends import FsStateBackend
+from emberstate.checkpoint.commit.coordinator import CheckpointCoordinator
+from emberstate.checkpoint.read.reader import CheckpointReader
+from emberstate.checkpoint.restore.operators import OperatorSpec
 from emberstate.cli.keys import parse_key
 from emberstate.keygroups import KeySchema
+from emberstate.storage.local import LocalStorage
 from examples import session_windows
 from tests.cli.cards import harness, pay
 from tests.cli.conftest import Run

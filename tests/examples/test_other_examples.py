@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emberstate.heap.heap_keyed_state_backend import HeapBackendStatistics
+from emberstate.heap.backend import HeapBackendStatistics
 from examples import deduplicate, session_windows, top_n
 from tests.effort import examples
 

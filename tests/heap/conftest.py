@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-import emberstate.heap.copy_on_write_state_map
+import emberstate.heap.map.copy_on_write_state_map
 from emberstate import _hot
 
-COMPILED = _hot.is_compiled(emberstate.heap.copy_on_write_state_map.__name__)
+COMPILED = _hot.is_compiled(emberstate.heap.map.copy_on_write_state_map.__name__)
 
 
 @pytest.fixture(scope="session")

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from emberstate.heap.copy_on_write_state_map import CopyOnWriteStateMap
-from emberstate.heap.nested_state_map import NestedStateMap
-from emberstate.heap.snapshots import Snapshot, SnapshotRegistry
-from emberstate.heap.state_map import StateMap
-from emberstate.heap.value_kind import IMMUTABLE, MutableKind, ValueKind
+from emberstate.heap.map.copy_on_write_state_map import CopyOnWriteStateMap
+from emberstate.heap.map.interface import StateMap
+from emberstate.heap.map.nested_state_map import NestedStateMap
+from emberstate.heap.map.snapshots import Snapshot, SnapshotRegistry
+from emberstate.heap.map.value_kind import IMMUTABLE, MutableKind, ValueKind
 from emberstate.state.changes import ABSENT, apply_ops
 
 Pair = tuple[Any, Any]

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from emberstate.heap.heap_keyed_state_backend import HeapKeyedStateBackend
-from emberstate.heap.state_table import CopyOnWriteStateTable, NestedMapsStateTable
+from emberstate.heap.backend import HeapKeyedStateBackend
+from emberstate.heap.states.state_table import CopyOnWriteStateTable, NestedMapsStateTable
 from emberstate.keygroups import KeySchema
 from tests.state.conformance_backend import (
     DeclarationConformance,

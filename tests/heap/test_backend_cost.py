@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from emberstate.codec import Codec, codec_for
-from emberstate.heap.heap_keyed_state_backend import HeapKeyedStateBackend
+from emberstate.heap.backend import HeapKeyedStateBackend
 from emberstate.keygroups import KeySchema
 from emberstate.state.descriptors import (
     AggregatingStateDescriptor,

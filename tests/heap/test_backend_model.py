@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from emberstate.heap import ttl_sweep
-from emberstate.heap.heap_keyed_state_backend import HeapKeyedStateBackend
-from emberstate.heap.heap_snapshot import HeapSnapshot
-from emberstate.heap.state_table import CopyOnWriteStateTable, NestedMapsStateTable, StateTable
+from emberstate.heap.backend import HeapKeyedStateBackend
+from emberstate.heap.snapshot import HeapSnapshot
+from emberstate.heap.states.state_table import CopyOnWriteStateTable, NestedMapsStateTable, StateTable
 from emberstate.keygroups import KeySchema
 from emberstate.state.changes import ABSENT, apply_ops
 from emberstate.state.descriptors import (
@@ -32,9 +32,9 @@ from emberstate.state.descriptors import (
     StateDescriptor,
     ValueStateDescriptor,
 )
-from emberstate.state.stamped import Stamped
 from emberstate.state.timers import Timer
-from emberstate.state.ttl import TtlConfig, TtlUpdate
+from emberstate.state.ttl.config import TtlConfig, TtlUpdate
+from emberstate.state.ttl.stamped import Stamped
 from tests.effort import examples
 from tests.heap.conftest import COMPILED
 from tests.state.support import Collect, Mean, Profile, extend

@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 
 from emberstate.errors import KeyContextError
-from emberstate.heap.copy_on_write_state_map import CopyOnWriteStateMap
-from emberstate.heap.heap_keyed_state_backend import HeapKeyedStateBackend
-from emberstate.heap.nested_state_map import NestedStateMap
-from emberstate.heap.value_kind import IMMUTABLE, MutableKind
+from emberstate.heap.backend import HeapKeyedStateBackend
+from emberstate.heap.map.copy_on_write_state_map import CopyOnWriteStateMap
+from emberstate.heap.map.nested_state_map import NestedStateMap
+from emberstate.heap.map.value_kind import IMMUTABLE, MutableKind
 from emberstate.keygroups import KeySchema
 from emberstate.state.descriptors import MapStateDescriptor, ValueStateDescriptor
 

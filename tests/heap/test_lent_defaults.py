@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 
 from emberstate.errors import StateTypeError
-from emberstate.heap.heap_keyed_state_backend import HeapKeyedStateBackend
-from emberstate.heap.state_table import CopyOnWriteStateTable, NestedMapsStateTable, StateTable
+from emberstate.heap.backend import HeapKeyedStateBackend
+from emberstate.heap.states.state_table import CopyOnWriteStateTable, NestedMapsStateTable, StateTable
 from emberstate.keygroups import KeySchema
 from emberstate.state.descriptors import ValueStateDescriptor
-from emberstate.state.ttl import TtlConfig
+from emberstate.state.ttl.config import TtlConfig
 
 TABLES = [CopyOnWriteStateTable, NestedMapsStateTable]
 HOUR = timedelta(hours=1)

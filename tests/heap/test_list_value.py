@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from emberstate.heap.heap_keyed_state_backend import HeapKeyedStateBackend
-from emberstate.heap.list_value import ListKind, append_list_of
+from emberstate.heap.backend import HeapKeyedStateBackend
+from emberstate.heap.states.list_value import ListKind, append_list_of
 from emberstate.keygroups import KeySchema
 from emberstate.state.changes import ABSENT, Op
 from emberstate.state.descriptors import ListStateDescriptor

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from emberstate.heap.heap_keyed_state_backend import HeapKeyedStateBackend
-from emberstate.heap.map_value import SMALL_LIMIT, small_put, small_remove
+from emberstate.heap.backend import HeapKeyedStateBackend
+from emberstate.heap.states.map_value import SMALL_LIMIT, small_put, small_remove
 from emberstate.keygroups import KeySchema
 from emberstate.state.changes import ABSENT, Op, apply_ops
 from emberstate.state.descriptors import MapStateDescriptor

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from emberstate.errors import InvariantError
-from emberstate.heap import snapshots
-from emberstate.heap.copy_on_write_state_map import CopyOnWriteStateMap
-from emberstate.heap.nested_state_map import NestedStateMap
-from emberstate.heap.snapshots import Snapshot, SnapshotRegistry
-from emberstate.heap.value_kind import IMMUTABLE, ValueKind
+from emberstate.heap.map import snapshots
+from emberstate.heap.map.copy_on_write_state_map import CopyOnWriteStateMap
+from emberstate.heap.map.nested_state_map import NestedStateMap
+from emberstate.heap.map.snapshots import Snapshot, SnapshotRegistry
+from emberstate.heap.map.value_kind import IMMUTABLE, ValueKind
 from emberstate.state.changes import Op
 
 from .model import MUTABLE

@@ -17,10 +17,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from emberstate.heap.copy_on_write_state_map import CopyOnWriteStateMap
-from emberstate.heap.nested_state_map import NestedStateMap
-from emberstate.heap.snapshots import SnapshotRegistry
-from emberstate.heap.value_kind import IMMUTABLE
+from emberstate.heap.map.copy_on_write_state_map import CopyOnWriteStateMap
+from emberstate.heap.map.nested_state_map import NestedStateMap
+from emberstate.heap.map.snapshots import SnapshotRegistry
+from emberstate.heap.map.value_kind import IMMUTABLE
 
 from .conftest import COMPILED
 from .model import MUTABLE

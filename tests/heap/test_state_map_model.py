@@ -23,7 +23,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from emberstate.heap.snapshots import SnapshotRegistry
+from emberstate.heap.map.snapshots import SnapshotRegistry
 from tests.effort import examples
 
 from .conftest import COMPILED

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from emberstate.errors import InvariantError, SnapshotReleasedError, StateTypeError
-from emberstate.heap import geometry
-from emberstate.heap.copy_on_write_state_map import CopyOnWriteStateMap
-from emberstate.heap.nested_state_map import NestedStateMap
-from emberstate.heap.snapshots import SnapshotRegistry
-from emberstate.heap.state_map import StateMap
-from emberstate.heap.value_kind import IMMUTABLE, MutableKind
+from emberstate.heap.map import geometry
+from emberstate.heap.map.copy_on_write_state_map import CopyOnWriteStateMap
+from emberstate.heap.map.interface import StateMap
+from emberstate.heap.map.nested_state_map import NestedStateMap
+from emberstate.heap.map.snapshots import SnapshotRegistry
+from emberstate.heap.map.value_kind import IMMUTABLE, MutableKind
 from emberstate.state.changes import Op
 
 from .model import MUTABLE

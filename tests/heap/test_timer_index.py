@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emberstate.errors import InvariantError
-from emberstate.heap import timer_index
-from emberstate.heap.timer_index import TimerIndex
+from emberstate.heap.states import timer_index
+from emberstate.heap.states.timer_index import TimerIndex
 
 #: Few times and few keys, so that many timers share a time, and the ends of what fits into 64 bits.
 times = st.integers(0, 3) | st.sampled_from([-(2**63), -1, 2**63 - 1])

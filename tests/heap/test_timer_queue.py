@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from emberstate.heap.heap_keyed_state_backend import HeapKeyedStateBackend
-from emberstate.heap.heap_timer_queue import DROPPED_PER_OPERATION, HeapTimerQueue
-from emberstate.heap.state_table import CopyOnWriteStateTable, NestedMapsStateTable
+from emberstate.heap.backend import HeapKeyedStateBackend
+from emberstate.heap.states.state_table import CopyOnWriteStateTable, NestedMapsStateTable
+from emberstate.heap.states.timer_queue import DROPPED_PER_OPERATION, HeapTimerQueue
 from emberstate.keygroups import KeySchema
 from emberstate.state.timers import Timer
 from tests.heap.conftest import COMPILED

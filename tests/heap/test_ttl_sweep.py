@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from emberstate.heap.heap_keyed_state_backend import HeapKeyedStateBackend
-from emberstate.heap.state_table import CopyOnWriteStateTable, NestedMapsStateTable
+from emberstate.heap.backend import HeapKeyedStateBackend
+from emberstate.heap.states.state_table import CopyOnWriteStateTable, NestedMapsStateTable
 from emberstate.heap.ttl_sweep import ELEMENTS
 from emberstate.keygroups import KeySchema
 from emberstate.state.changes import Op
 from emberstate.state.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
-from emberstate.state.ttl import TtlConfig
+from emberstate.state.ttl.config import TtlConfig
 
 LIFE = 10
 TTL = TtlConfig(timedelta(microseconds=LIFE))

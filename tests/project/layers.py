@@ -1,7 +1,8 @@
-"""Which layer of the package may import what, and how a source tree is held to it.
+"""Which layer of the package, and which room of a layer, may import what; and how a source tree is held to it.
 
-Imports are read from the syntax tree, so those inside functions and under TYPE_CHECKING count; `.pxd` files,
-which no Python parser reads, are read line by line.
+A layer is a top-level package or module; a room is a package or module in a layer. Modules themselves must not import
+each other in a circle (`module_graph`). Imports are read from the syntax tree, so those inside functions and under
+TYPE_CHECKING count; `.pxd` files, which no Python parser reads, are read line by line.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ PACKAGE = "emberstate"
 
 #: From the bottom up. A module imports its own layer and lower rows; no neighbours in its row, none higher.
 LAYERS = (
-    ("errors",),
-    ("keygroups", "_hot"),
-    ("codec",),
+    ("errors", "_exports"),
+    ("keygroups", "_hot", "clock", "units"),
+    ("codec", "storage"),
     ("state",),
     ("heap", "rocksdb"),
     ("checkpoint",),
@@ -29,6 +30,29 @@ LAYERS = (
     ("__main__",),
 )
 
+#: The rooms of a layer, by the same rule.
+ROOMS = {
+    "storage": (("interface", "checksums"), ("local", "memory", "object_store"), ("uri",)),
+    "heap": (("map",), ("states",), ("loading", "ttl_sweep"), ("snapshot",), ("backend",), ("refused_values",)),
+    "checkpoint": (("files",), ("manifest",), ("restore",), ("commit", "read"), ("offline", "backends")),
+    "runtime": (("rows",), ("functions",), ("operator",), ("windows", "bootstrap")),
+    "spark": (
+        ("java", "progress", "heartbeat_source", "slot"),
+        ("plan", "spark_session"),
+        ("driver",),
+        ("heartbeat", "static_run", "tables"),
+        ("pipeline",),
+    ),
+    "cli": (
+        ("exit_codes", "keys"),
+        ("console",),
+        ("selection", "summaries", "user_functions", "demo"),
+        ("commands",),
+        ("root",),
+        ("main",),
+    ),
+}
+
 #: What a layer may import besides the standard library and the package.
 THIRD_PARTY = {
     "keygroups": {"xxhash"},
@@ -36,7 +60,8 @@ THIRD_PARTY = {
     "state": {"cython"},
     "heap": {"cython"},
     "rocksdb": {"cython", "rocksdict"},
-    "checkpoint": {"cython", "pyarrow", "msgspec", "boto3", "botocore"},
+    "storage": {"boto3", "botocore"},
+    "checkpoint": {"cython", "pyarrow", "msgspec"},
     "runtime": {"cython", "pyarrow"},
     "spark": {"pyspark", "pandas", "pyarrow", "msgspec", "rich"},
     "testing": {"pyarrow"},
@@ -47,6 +72,7 @@ THIRD_PARTY = {
 C_MODULES = {"libc", "cpython"}
 
 ROW = {layer: row for row, layers in enumerate(LAYERS) for layer in layers}
+ROOM_ROW = {layer: {room: row for row, rooms in enumerate(rows) for room in rooms} for layer, rows in ROOMS.items()}
 
 
 @dataclass(frozen=True)
@@ -74,7 +100,31 @@ def violations(source: Path) -> list[str]:
             for imported in imports(file, package)
             if (reason := objection(parts[0], imported.module)) is not None
         ]
+        rooms = ROOM_ROW.get(parts[0], {})
+        if not rooms or parts[1:] == ("__init__",):
+            continue  # a layer's own face shows names of all of its rooms
+        if parts[1] not in rooms:
+            found.append(f"{where}: {parts[0]}.{parts[1]} has no place in ROOMS of tests/project/layers.py")
+            continue
+        found += [
+            f"{where}:{imported.line}: {parts[0]}.{parts[1]} must not import {imported.module}{reason}"
+            for imported in imports(file, package)
+            if (reason := room_objection(parts[0], parts[1], imported.module)) is not None
+        ]
     return found
+
+
+def room_objection(layer: str, room: str, module: str) -> str | None:
+    """Why the room of a layer must not import the module of that layer; None if it may."""
+    top, target_layer, target, *_ = [*module.split("."), "", "", ""]
+    if top != PACKAGE or target_layer != layer or target == room:
+        return None
+    rows = ROOM_ROW[layer]
+    if target not in rows:
+        return ": import from the module that defines it"
+    if rows[target] < rows[room]:
+        return None
+    return ": a neighbour" if rows[target] == rows[room] else ": a higher room"
 
 
 def objection(layer: str, module: str) -> str | None:

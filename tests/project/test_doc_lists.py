@@ -12,7 +12,7 @@ import pytest
 
 import emberstate as es
 from emberstate import errors
-from emberstate.spark.progress import slot_seconds
+from emberstate.spark.driver.stage_run import slot_seconds
 from tests.project.markdown import ROOT, documents, links
 
 REFERENCE = ROOT / "docs" / "reference.md"

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.project.layers import violations
+from tests.project.module_graph import cycle, module_graph
 
 SOURCE = Path(__file__).parents[2] / "src"
 
@@ -29,12 +30,12 @@ def tree(folder: Path, files: dict[str, str]) -> Path:
     ("name", "text"),
     [
         ("heap/map.py", "from emberstate.state.changes import ABSENT"),
-        ("heap/map.py", "import emberstate.heap.entry"),
-        ("heap/map.py", "from . import entry\nfrom ..codec import base"),
+        ("heap/map.py", "import emberstate.heap.map.entry"),
+        ("heap/map/x.py", "from . import entry\nfrom ...codec import base"),
         ("heap/map.py", "import cython\nimport threading\nfrom cython.cimports.emberstate.state import x"),
         (
             "heap/map.pxd",
-            "from emberstate.heap.entry cimport Entry\nfrom libc.stdint cimport int64_t\ncimport cython",
+            "from emberstate.heap.map.entry cimport Entry\nfrom libc.stdint cimport int64_t\ncimport cython",
         ),
         ("keygroups/hash.py", "from emberstate.errors import E\nfrom xxhash import xxh64"),
         ("state/x.py", "from emberstate import codec, errors"),
@@ -54,8 +55,8 @@ def test_what_is_allowed(tmp_path: Path, name: str, text: str) -> None:
         ("heap/map.py", "import emberstate.checkpoint.storage", 1, "emberstate.checkpoint.storage"),
         ("heap/map.py", "from emberstate.checkpoint import storage", 1, "emberstate.checkpoint"),
         ("heap/map.py", "import os\nfrom emberstate import errors, runtime", 2, "emberstate.runtime"),
-        ("heap/deep/map.py", "from ...runtime import timers", 1, "emberstate.runtime"),
-        ("heap/deep/map.py", "from ... import runtime", 1, "emberstate.runtime"),
+        ("heap/map/x.py", "from ...runtime import timers", 1, "emberstate.runtime"),
+        ("heap/map/x.py", "from ... import runtime", 1, "emberstate.runtime"),
         ("heap/map.py", "def f():\n    from emberstate.runtime import x", 2, "emberstate.runtime"),
         ("heap/map.py", "if TYPE_CHECKING:\n    import emberstate.ui", 2, "emberstate.ui"),
         ("heap/map.py", "importlib.import_module('emberstate.spark')", 1, "emberstate.spark"),
@@ -70,7 +71,7 @@ def test_what_is_allowed(tmp_path: Path, name: str, text: str) -> None:
         ("codec/x.py", "from emberstate.state import x", 1, "emberstate.state"),
         ("keygroups/x.py", "from emberstate._hot import HOT_MODULES", 1, "emberstate._hot"),
         ("keygroups/x.py", "import msgspec", 1, "msgspec"),
-        ("checkpoint/x.py", "def f():\n    import pyspark", 2, "pyspark"),
+        ("checkpoint/files/x.py", "def f():\n    import pyspark", 2, "pyspark"),
     ],
 )
 def test_what_is_refused(tmp_path: Path, name: str, text: str, line: int, culprit: str) -> None:
@@ -79,6 +80,47 @@ def test_what_is_refused(tmp_path: Path, name: str, text: str, line: int, culpri
 
     layer = name.partition("/")[0]
     assert found.startswith(f"emberstate/{name}:{line}: {layer} must not import {culprit}:")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "culprit"),
+    [
+        ("heap/map/x.py", "from emberstate.heap.states.kinds import x", "emberstate.heap.states.kinds"),
+        ("checkpoint/files/x.py", "from ..manifest import model", "emberstate.checkpoint.manifest"),
+        ("checkpoint/read/x.py", "def f():\n    import emberstate.checkpoint.commit", "emberstate.checkpoint.commit"),
+        ("runtime/rows/x.py", "from emberstate.runtime import Row", "emberstate.runtime"),
+        ("heap/states/x.pxd", "cimport emberstate.heap.backend", "emberstate.heap.backend"),
+    ],
+)
+def test_what_a_room_is_refused(tmp_path: Path, name: str, text: str, culprit: str) -> None:
+    """Catches: rooms that are folders in name only, since each may import every other."""
+    [found] = violations(tree(tmp_path, {name: text}))
+
+    assert f"must not import {culprit}:" in found
+
+
+def test_a_room_without_a_place(tmp_path: Path) -> None:
+    """Catches: a new room, or a loose module beside the rooms, that escapes the rules."""
+    [found] = violations(tree(tmp_path, {"heap/utils.py": "import emberstate.heap.map.entry"}))
+
+    assert found.startswith("emberstate/heap/utils.py: heap.utils has no place in ROOMS")
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    """Catches: two modules that can only be understood, and only be imported, together."""
+    assert cycle(module_graph(SOURCE)) is None
+
+
+def test_a_circle_is_found(tmp_path: Path) -> None:
+    """Catches: a search for circles that finds none, whatever there is."""
+    files = {
+        "a.py": "from emberstate.b import x",
+        "b.pxd": "from emberstate.c cimport y",
+        "c.py": "if TYPE_CHECKING:\n    from emberstate import a",
+        "d.py": "def f():\n    import emberstate.d\nimport emberstate.c",
+    }
+    found = cycle(module_graph(tree(tmp_path, files)))
+    assert found == ["emberstate.a", "emberstate.b", "emberstate.c", "emberstate.a"]
 
 
 def test_a_module_without_a_layer(tmp_path: Path) -> None:

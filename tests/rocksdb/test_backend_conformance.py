@@ -6,7 +6,7 @@ import pytest
 
 from emberstate.errors import StateTypeError
 from emberstate.state.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
-from emberstate.state.ttl import TtlUpdate
+from emberstate.state.ttl.config import TtlUpdate
 from tests.state.conformance_backend import (
     DeclarationConformance,
     KeyConformance,

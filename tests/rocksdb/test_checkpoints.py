@@ -17,13 +17,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emberstate import FsStateBackend, RocksDBStateBackend
-from emberstate.checkpoint.catalogue import verify
-from emberstate.checkpoint.chain import ChainPolicy
-from emberstate.checkpoint.faulty_storage import FaultPlan, FaultyStorage, Gate
-from emberstate.checkpoint.state_backend import StateBackend
-from emberstate.checkpoint.storage import Storage
+from emberstate.checkpoint.backends import StateBackend
+from emberstate.checkpoint.manifest.catalogue import verify
+from emberstate.checkpoint.manifest.chain import ChainPolicy
 from emberstate.errors import StateDeclarationError
 from emberstate.rocksdb.rocksdb_keyed_state_backend import RocksDBKeyedStateBackend
+from emberstate.storage.interface import Storage
+from emberstate.testing.faults import FaultPlan, FaultyStorage, Gate
 from tests.checkpoint.counting_job import KEYS, CountingJob, expected_after, over_the_wire
 from tests.effort import examples
 from tests.patience import PATIENCE

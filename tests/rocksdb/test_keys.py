@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emberstate.heap.heap_keyed_state_backend import HeapKeyedStateBackend
+from emberstate.heap.backend import HeapKeyedStateBackend
 from emberstate.keygroups import KeySchema
 from emberstate.rocksdb.ordered_keys import OrderedKeys, ordered_bytes, ordered_int
 from emberstate.rocksdb.raw_keys import entry_of, entry_prefix, key_part, sized, split, successor, table_prefix, unsized

@@ -196,9 +196,9 @@ def test_a_memory_limit_that_cannot_work_is_refused(tmp_path: Path, limit: Any) 
 
 FULL_DISK = """
     import json, os, resource, sys
-    from emberstate.checkpoint.restore_rows import restore
-    from emberstate.checkpoint.state_file import BaseWriter
-    from emberstate.checkpoint.state_file_reader import StateFileReader
+    from emberstate.checkpoint.restore.load import restore
+    from emberstate.checkpoint.files.writer import BaseWriter
+    from emberstate.checkpoint.files.reader import StateFileReader
     from emberstate.errors import LocalStateError
     from emberstate.keygroups import KeySchema
     from emberstate.rocksdb.rocksdb_keyed_state_backend import RocksDBKeyedStateBackend

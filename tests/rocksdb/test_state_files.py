@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emberstate.checkpoint.delta_merge import merge_deltas
-from emberstate.checkpoint.restore_rows import restore
-from emberstate.checkpoint.state_file import BaseWriter, write_delta
-from emberstate.checkpoint.state_file_reader import StateFileReader
+from emberstate.checkpoint.files.reader import StateFileReader
+from emberstate.checkpoint.files.writer import BaseWriter, write_delta
+from emberstate.checkpoint.restore.load import restore
+from emberstate.checkpoint.restore.merge import merge_deltas
 from emberstate.errors import CorruptionError, RestoreRefusedError, StateDeclarationError
 from emberstate.keygroups import KeyGroupRange, KeySchema, range_for_slot
 from emberstate.rocksdb.rocksdb_keyed_state_backend import RocksDBKeyedStateBackend

@@ -15,7 +15,7 @@ import rocksdict
 from emberstate.errors import CodecError, LocalStateError
 from emberstate.rocksdb.touched_keys import MOST_RUNS, TouchedKeys, read_run, write_run
 from emberstate.state.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
-from emberstate.state.ttl import TtlConfig
+from emberstate.state.ttl.config import TtlConfig
 from tests.rocksdb.conftest import LIMIT
 from tests.state.support import BackendFactory
 

@@ -13,19 +13,18 @@ import msgspec
 import pyarrow as pa
 
 import emberstate as es
-from emberstate.checkpoint.acknowledgement import Acknowledgement
-from emberstate.checkpoint.chain import ChainPolicy
-from emberstate.checkpoint.coordinator import CheckpointCoordinator, Transaction
-from emberstate.checkpoint.opening import OperatorSpec
-from emberstate.checkpoint.stored_files import read_place
+from emberstate.checkpoint.commit.coordinator import CheckpointCoordinator, Transaction
+from emberstate.checkpoint.commit.messages import Acknowledgement
+from emberstate.checkpoint.manifest.chain import ChainPolicy
+from emberstate.checkpoint.manifest.open_files import read_place
+from emberstate.checkpoint.restore.operators import OperatorSpec
 from emberstate.keygroups import slot_for_key_group
-from emberstate.runtime.job_spec import JobSpec, RestoreChoices
-from emberstate.runtime.operator_slot import OperatorSlot
-from emberstate.runtime.output_files import read_output
-from emberstate.runtime.outputs import MAIN
-from emberstate.runtime.row import RowType
-from emberstate.spark.opened_job import job_specs
-from emberstate.spark.watermark import idle_since, next_watermark, stage_watermarks
+from emberstate.runtime.operator.slot import OperatorSlot
+from emberstate.runtime.operator.stage_spec import JobSpec, RestoreChoices
+from emberstate.runtime.rows.outputs import MAIN, read_output
+from emberstate.runtime.rows.row import RowType
+from emberstate.spark.driver.job_start import job_specs
+from emberstate.spark.driver.watermark import idle_since, next_watermark, stage_watermarks
 from emberstate.testing.input_batches import batches_by_slot
 
 _POLICY = ChainPolicy(most_files=8, rewrite_at=3)

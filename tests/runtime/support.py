@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from emberstate.heap.heap_keyed_state_backend import HeapKeyedStateBackend
+from emberstate.heap.backend import HeapKeyedStateBackend
 from emberstate.keygroups import KeySchema
-from emberstate.runtime.function import ProcessFunction
-from emberstate.runtime.operator import KeyedOperator
-from emberstate.runtime.outputs import TransactionResult
+from emberstate.runtime.functions.function import ProcessFunction
+from emberstate.runtime.operator.operator import KeyedOperator
+from emberstate.runtime.rows.outputs import TransactionResult
 
 SECOND = 1_000_000
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

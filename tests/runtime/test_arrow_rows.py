@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 
 from emberstate.errors import RowTypeError, StateDeclarationError
-from emberstate.runtime.arrow_rows import arrow_schema, batch_of, read, row_type_of, rows_of
-from emberstate.runtime.data_types import Column, DataType
-from emberstate.runtime.row import RowType, struct_rows
+from emberstate.runtime.rows.arrow_rows import arrow_schema, batch_of, read, row_type_of, rows_of
+from emberstate.runtime.rows.data_types import Column, DataType
+from emberstate.runtime.rows.row import RowType, struct_rows
 from tests.runtime.test_data_types import TYPES
 
 _TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)

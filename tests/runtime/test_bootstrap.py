@@ -15,13 +15,13 @@ import pyarrow as pa
 import pytest
 
 import emberstate as es
-from emberstate.checkpoint.catalogue import savepoint_names
-from emberstate.checkpoint.coordinator import CheckpointCoordinator
-from emberstate.checkpoint.local_storage import LocalStorage
-from emberstate.checkpoint.memory_storage import MemoryStorage
-from emberstate.checkpoint.opening import OperatorSpec
+from emberstate.checkpoint.commit.coordinator import CheckpointCoordinator
+from emberstate.checkpoint.manifest.catalogue import savepoint_names
+from emberstate.checkpoint.restore.operators import OperatorSpec
 from emberstate.errors import RowTypeError, StateDeclarationError, StateTypeError, StorageExistsError
 from emberstate.keygroups import KeySchema
+from emberstate.storage.local import LocalStorage
+from emberstate.storage.memory import MemoryStorage
 from emberstate.testing import Harness
 
 T0 = datetime.datetime(2026, 1, 1, tzinfo=UTC)

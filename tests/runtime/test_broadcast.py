@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from emberstate.checkpoint.restore_rows import restore
-from emberstate.checkpoint.state_file import BaseWriter, write_delta
-from emberstate.checkpoint.state_file_reader import StateFileReader
+from emberstate.checkpoint.files.reader import StateFileReader
+from emberstate.checkpoint.files.writer import BaseWriter, write_delta
+from emberstate.checkpoint.restore.load import restore
 from emberstate.errors import KeyContextError, ReadOnlyStateError, StateDeclarationError, UserFunctionError
-from emberstate.heap.heap_keyed_state_backend import HeapKeyedStateBackend
+from emberstate.heap.backend import HeapKeyedStateBackend
 from emberstate.keygroups import KeySchema, range_for_slot
-from emberstate.runtime.arrow_rows import batch_of
-from emberstate.runtime.declared_states import broadcast_state, value_state
-from emberstate.runtime.function import KeyedBroadcastProcessFunction, KeyedProcessFunction, declarations
-from emberstate.runtime.operator import KeyedOperator
-from emberstate.runtime.row import RowType
+from emberstate.runtime.functions.declared_states import broadcast_state, value_state
+from emberstate.runtime.functions.function import KeyedBroadcastProcessFunction, KeyedProcessFunction, declarations
+from emberstate.runtime.operator.operator import KeyedOperator
+from emberstate.runtime.rows.arrow_rows import batch_of
+from emberstate.runtime.rows.row import RowType
 from emberstate.state.descriptors import MapStateDescriptor, ValueStateDescriptor
 from tests.runtime.support import opened
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from emberstate.heap.heap_keyed_state_backend import HeapKeyedStateBackend
+from emberstate.heap.backend import HeapKeyedStateBackend
 from emberstate.keygroups import KeySchema
-from emberstate.runtime.declared_states import map_state, value_state
-from emberstate.runtime.function import KeyedProcessFunction
-from emberstate.runtime.operator import KeyedOperator
+from emberstate.runtime.functions.declared_states import map_state, value_state
+from emberstate.runtime.functions.function import KeyedProcessFunction
+from emberstate.runtime.operator.operator import KeyedOperator
 
 SECOND = 1_000_000
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 
 from emberstate.errors import StateDeclarationError
-from emberstate.runtime.data_types import Column, DataType, parse_schema, parse_type, schema_text
+from emberstate.runtime.rows.data_types import Column, DataType, parse_schema, parse_type, schema_text
 
 NUMBERS = ["tinyint", "smallint", "int", "bigint", "float", "double"]
 OTHERS = ["string", "binary", "boolean", "date", "timestamp", "timestamp_ntz", "interval day to second", "void"]

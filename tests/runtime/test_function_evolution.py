@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from emberstate.checkpoint.restore_rows import restore
-from emberstate.checkpoint.state_file import BaseWriter
-from emberstate.checkpoint.state_file_reader import StateFileReader
+from emberstate.checkpoint.files.reader import StateFileReader
+from emberstate.checkpoint.files.writer import BaseWriter
+from emberstate.checkpoint.restore.load import restore
 from emberstate.errors import RestoreRefusedError
-from emberstate.runtime.declared_states import map_state, value_state
-from emberstate.runtime.function import KeyedProcessFunction
-from emberstate.runtime.operator import KeyedOperator
+from emberstate.runtime.functions.declared_states import map_state, value_state
+from emberstate.runtime.functions.function import KeyedProcessFunction
+from emberstate.runtime.operator.operator import KeyedOperator
 from tests.runtime.support import SECOND, at, opened, transaction
 
 

@@ -11,9 +11,9 @@ import pytest
 from pyspark import cloudpickle
 
 from emberstate.errors import KeyContextError, LifecycleError, StateDeclarationError
-from emberstate.heap.heap_keyed_state_backend import HeapKeyedStateBackend
+from emberstate.heap.backend import HeapKeyedStateBackend
 from emberstate.keygroups import KeySchema
-from emberstate.runtime.declared_states import (
+from emberstate.runtime.functions.declared_states import (
     DeclaredState,
     aggregating_state,
     broadcast_state,
@@ -22,14 +22,14 @@ from emberstate.runtime.declared_states import (
     reducing_state,
     value_state,
 )
-from emberstate.runtime.function import (
+from emberstate.runtime.functions.function import (
     KeyedBroadcastProcessFunction,
     KeyedCoProcessFunction,
     KeyedProcessFunction,
     ProcessFunction,
     declarations,
 )
-from emberstate.runtime.operator import KeyedOperator
+from emberstate.runtime.operator.operator import KeyedOperator
 from emberstate.state.descriptors import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
@@ -38,7 +38,7 @@ from emberstate.state.descriptors import (
     ValueStateDescriptor,
 )
 from emberstate.state.states import AggregateFunction
-from emberstate.state.ttl import TtlConfig, TtlUpdate
+from emberstate.state.ttl.config import TtlConfig, TtlUpdate
 from tests.runtime.support import SECOND, opened, transaction
 
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import emberstate as es
-from emberstate.runtime.times import MAX_TIME
+from emberstate.runtime.rows.times import MAX_TIME
 from tests.effort import examples
 
 from .local_stages import LocalStages

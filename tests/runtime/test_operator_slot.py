@@ -9,18 +9,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from emberstate.checkpoint.acknowledgement import SlotTask
-from emberstate.checkpoint.coordinator import CheckpointCoordinator, Transaction
-from emberstate.checkpoint.fs_state_backend import FsStateBackend
-from emberstate.checkpoint.memory_state_backend import MemoryStateBackend
-from emberstate.checkpoint.opening import OperatorSpec
-from emberstate.checkpoint.state_backend import StateBackend
+from emberstate.checkpoint.backends import FsStateBackend, MemoryStateBackend, StateBackend
+from emberstate.checkpoint.commit.coordinator import CheckpointCoordinator, Transaction
+from emberstate.checkpoint.commit.messages import SlotTask
+from emberstate.checkpoint.restore.operators import OperatorSpec
 from emberstate.errors import CorruptionError, InvariantError, LifecycleError
 from emberstate.keygroups import KeySchema
-from emberstate.runtime.declared_states import broadcast_state, value_state
-from emberstate.runtime.function import KeyedBroadcastProcessFunction
-from emberstate.runtime.operator import KeyedOperator
-from emberstate.runtime.operator_slot import OperatorSlot, broadcast_operator_name
+from emberstate.runtime.functions.declared_states import broadcast_state, value_state
+from emberstate.runtime.functions.function import KeyedBroadcastProcessFunction
+from emberstate.runtime.operator.operator import KeyedOperator
+from emberstate.runtime.operator.slot import OperatorSlot, broadcast_operator_name
 
 KEYS = KeySchema.from_python(str)
 

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 
 from emberstate.errors import UserFunctionError, WatermarkError
-from emberstate.heap.heap_keyed_state_backend import HeapKeyedStateBackend
+from emberstate.heap.backend import HeapKeyedStateBackend
 from emberstate.keygroups import KeySchema, range_for_slot
-from emberstate.runtime.declared_states import map_state, value_state
-from emberstate.runtime.domain_timers import TimeDomain
-from emberstate.runtime.function import KeyedProcessFunction
-from emberstate.runtime.operator import KeyedOperator
-from emberstate.runtime.times import MAX_TIME, MIN_TIME
-from emberstate.state.ttl import TtlConfig, TtlTime
+from emberstate.runtime.functions.declared_states import map_state, value_state
+from emberstate.runtime.functions.domain_timers import TimeDomain
+from emberstate.runtime.functions.function import KeyedProcessFunction
+from emberstate.runtime.operator.operator import KeyedOperator
+from emberstate.runtime.rows.times import MAX_TIME, MIN_TIME
+from emberstate.state.ttl.config import TtlConfig, TtlTime
 from tests.runtime.support import SECOND, at, opened, transaction
 
 pytestmark = pytest.mark.reliability(22)

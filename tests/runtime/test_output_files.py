@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from emberstate.errors import CorruptionError
-from emberstate.runtime.arrow_rows import arrow_schema, batch_of
-from emberstate.runtime.output_files import output_batches, read_output, write_output
-from emberstate.runtime.row import RowType
+from emberstate.runtime.rows.arrow_rows import arrow_schema, batch_of
+from emberstate.runtime.rows.outputs import output_batches, read_output, write_output
+from emberstate.runtime.rows.row import RowType
 
 WIDE = RowType.of(
     "a bigint not null, b string, c array<string>, d map<string, int>, e struct<x: double, y: binary>, f boolean, "

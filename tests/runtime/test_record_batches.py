@@ -13,14 +13,15 @@ import pytest
 from hypothesis import given
 
 from emberstate.errors import KeyGroupError, RowTypeError, StateDeclarationError, StateTypeError, UserFunctionError
-from emberstate.heap.heap_keyed_state_backend import HeapKeyedStateBackend
+from emberstate.heap.backend import HeapKeyedStateBackend
 from emberstate.keygroups import KeySchema
-from emberstate.runtime.arrow_rows import batch_of
-from emberstate.runtime.declared_states import map_state, value_state
-from emberstate.runtime.function import KeyedCoProcessFunction, KeyedProcessFunction
-from emberstate.runtime.keyed_input import INPUT_COLUMN, KEY_GROUP_COLUMN, ROW_COLUMNS, KeyedInput
-from emberstate.runtime.operator import KeyedOperator
-from emberstate.runtime.row import RowType
+from emberstate.runtime.functions.declared_states import map_state, value_state
+from emberstate.runtime.functions.function import KeyedCoProcessFunction, KeyedProcessFunction
+from emberstate.runtime.operator.operator import KeyedOperator
+from emberstate.runtime.rows.arrow_rows import batch_of
+from emberstate.runtime.rows.columns import INPUT_COLUMN, KEY_GROUP_COLUMN, ROW_COLUMNS
+from emberstate.runtime.rows.keyed_input import KeyedInput
+from emberstate.runtime.rows.row import RowType
 from tests.runtime.support import EPOCH, SECOND, at
 
 CARDS = RowType.of("card string, amount double, ts timestamp")

@@ -14,7 +14,7 @@ import pytest
 
 from emberstate.codec import codec_for
 from emberstate.errors import RowTypeError, StateDeclarationError, StateTypeError
-from emberstate.runtime.row import Row, RowType
+from emberstate.runtime.rows.row import Row, RowType
 from tests.patience import PATIENCE
 
 CARDS = RowType.of("card string, amount double, count int, index int")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from emberstate.checkpoint.state_file import write_delta
+from emberstate.checkpoint.files.writer import write_delta
 from emberstate.errors import (
     EmberstateError,
     KeyContextError,
@@ -17,9 +17,9 @@ from emberstate.errors import (
     StateTypeError,
     UserFunctionError,
 )
-from emberstate.runtime.declared_states import list_state, map_state, value_state
-from emberstate.runtime.function import KeyedProcessFunction
-from emberstate.runtime.operator import KeyedOperator
+from emberstate.runtime.functions.declared_states import list_state, map_state, value_state
+from emberstate.runtime.functions.function import KeyedProcessFunction
+from emberstate.runtime.operator.operator import KeyedOperator
 from tests.runtime.support import opened, transaction
 
 pytestmark = pytest.mark.reliability(28)

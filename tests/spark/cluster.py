@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 import pyspark
 
 import emberstate
-from emberstate.spark.process_watch import parent_of
+from emberstate.spark.slot.process_watch import parent_of
 from tests.patience import PATIENCE
 
 _MARK = "EM_TEST_CLUSTER"
@@ -147,7 +147,7 @@ class Cluster:
         """Slot processes by pid: operator, number, id of the executor that has it."""
         by_pid = {pid: ident for ident, pid in self.executors().items()}
         found = {}
-        for pid, command in self.processes("emberstate.spark.slot_process").items():
+        for pid, command in self.processes("emberstate.spark.slot.process").items():
             where = next((by_pid[one] for one in ancestors(pid) if one in by_pid), "")
             operator, number = (command[command.index(name) + 1] for name in ("--operator", "--slot"))
             found[pid] = (operator, int(number), where)

@@ -17,10 +17,10 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 import emberstate as es
-from emberstate.checkpoint.state_backend import StateBackend
-from emberstate.spark import anchor
-from emberstate.spark.anchor import executor_ids
-from emberstate.spark.session import SETTINGS, missing_settings, session
+from emberstate.checkpoint.backends import StateBackend
+from emberstate.spark import SETTINGS, missing_settings, session
+from emberstate.spark.driver import anchor
+from emberstate.spark.driver.anchor import executor_ids
 from tests.spark.cluster_functions import INPUT, RANKS, TALLIES, HeldRows, HoldingBackend, Rank, Tally
 
 

@@ -16,11 +16,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from emberstate.checkpoint.fs_state_backend import FsStateBackend
-from emberstate.checkpoint.local_storage import LocalStorage
-from emberstate.checkpoint.storage import Storage
-from emberstate.runtime.declared_states import map_state, value_state
-from emberstate.runtime.function import KeyedProcessFunction
+from emberstate.checkpoint.backends import FsStateBackend
+from emberstate.runtime.functions.declared_states import map_state, value_state
+from emberstate.runtime.functions.function import KeyedProcessFunction
+from emberstate.storage.interface import Storage
+from emberstate.storage.local import LocalStorage
 
 INPUT = "key string, value bigint, ts timestamp, command string"
 TALLIES = "key string, team string, ts timestamp, seen bigint, total bigint, noise string"

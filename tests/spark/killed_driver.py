@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import emberstate as es
-from emberstate.checkpoint.coordinator import CheckpointCoordinator
+from emberstate.checkpoint.commit.coordinator import CheckpointCoordinator
 
 from .closing_job import two_stages
 from .pipeline_functions import MARKED, Event, Marked, totals

@@ -10,8 +10,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from emberstate.runtime.declared_states import broadcast_state, map_state, value_state
-from emberstate.runtime.function import KeyedBroadcastProcessFunction, KeyedCoProcessFunction, KeyedProcessFunction
+from emberstate.runtime.functions.declared_states import broadcast_state, map_state, value_state
+from emberstate.runtime.functions.function import (
+    KeyedBroadcastProcessFunction,
+    KeyedCoProcessFunction,
+    KeyedProcessFunction,
+)
 
 COLUMNS = "key string, value bigint, command string"
 

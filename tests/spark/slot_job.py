@@ -13,24 +13,20 @@ from typing import Any
 import pyarrow as pa
 from pyspark import cloudpickle
 
-from emberstate.checkpoint.acknowledgement import Acknowledgement
-from emberstate.checkpoint.chain import ChainPolicy
-from emberstate.checkpoint.clock import ManualClock
-from emberstate.checkpoint.coordinator import CheckpointCoordinator, Transaction
-from emberstate.checkpoint.fs_state_backend import FsStateBackend
-from emberstate.checkpoint.memory_state_backend import MemoryStateBackend
-from emberstate.checkpoint.rocksdb_state_backend import RocksDBStateBackend
-from emberstate.checkpoint.state_backend import StateBackend
-from emberstate.checkpoint.stored_files import read_place
-from emberstate.runtime.function import KeyedBroadcastProcessFunction, KeyedCoProcessFunction, ProcessFunction
-from emberstate.runtime.job_spec import JobSpec, RestoreChoices
-from emberstate.runtime.keyed_input import KeyedInput
-from emberstate.runtime.output_files import read_output
-from emberstate.runtime.row import RowType
-from emberstate.spark.slot_address import Executor, address_of
-from emberstate.spark.slot_client import SlotPlace, run_in_slot
-from emberstate.spark.slot_program import SlotProgram, program_digest
-from emberstate.spark.slot_request import SlotAnswer, SlotRequest
+from emberstate.checkpoint.backends import FsStateBackend, MemoryStateBackend, RocksDBStateBackend, StateBackend
+from emberstate.checkpoint.commit.coordinator import CheckpointCoordinator, Transaction
+from emberstate.checkpoint.commit.messages import Acknowledgement
+from emberstate.checkpoint.manifest.chain import ChainPolicy
+from emberstate.checkpoint.manifest.open_files import read_place
+from emberstate.clock import ManualClock
+from emberstate.runtime.functions.function import KeyedBroadcastProcessFunction, KeyedCoProcessFunction, ProcessFunction
+from emberstate.runtime.operator.stage_spec import JobSpec, RestoreChoices
+from emberstate.runtime.rows.keyed_input import KeyedInput
+from emberstate.runtime.rows.outputs import read_output
+from emberstate.runtime.rows.row import RowType
+from emberstate.spark.slot.address import Executor, address_of
+from emberstate.spark.slot.client import SlotPlace, run_in_slot
+from emberstate.spark.slot.messages import SlotAnswer, SlotProgram, SlotRequest, program_digest
 from tests.patience import PATIENCE
 from tests.spark.slot_functions import COLUMNS, Adding
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from emberstate.rocksdb.local_directory import PREFIX
-from emberstate.spark.process_watch import ProcessId
-from emberstate.spark.slot_address import Executor
+from emberstate.spark.slot.address import Executor
+from emberstate.spark.slot.process_watch import ProcessId
 from tests.patience import PATIENCE
 from tests.spark.slot_job import Job, state_backend
 
@@ -28,7 +28,7 @@ def slot_pids(job: str) -> list[int]:
         if entry.name.isdigit():
             with contextlib.suppress(OSError):
                 words = (entry / "cmdline").read_bytes().split(b"\0")
-                if b"emberstate.spark.slot_process" in words and job.encode() in words:
+                if b"emberstate.spark.slot.process" in words and job.encode() in words:
                     found.append(int(entry.name))
     return found
 

@@ -17,7 +17,7 @@ from typing import Any
 from pyspark import SparkContext
 
 import emberstate
-from emberstate.spark.session import session
+from emberstate.spark import session
 from tests.patience import PATIENCE
 
 MARK = "EMBERSTATE_TEST_SESSION"
@@ -78,7 +78,7 @@ def end_jvm() -> None:
 
 def slot_pids(mark: str) -> list[int]:
     """The slot processes of a session."""
-    return [pid for pid in marked_pids(mark) if b"emberstate.spark.slot_process" in _read(pid, "cmdline")]
+    return [pid for pid in marked_pids(mark) if b"emberstate.spark.slot.process" in _read(pid, "cmdline")]
 
 
 def worker_pids(mark: str) -> list[int]:

@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emberstate.spark.placement import place, preference
+from emberstate.spark.driver.placement import place, preference
 
 EXECUTORS = st.dictionaries(st.sampled_from("abcdef"), st.integers(1, 8), min_size=1)
 HISTORIES = st.lists(EXECUTORS, min_size=1, max_size=6)

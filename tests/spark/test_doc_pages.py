@@ -1,6 +1,6 @@
 """Pages of the documentation that need Spark run: those with a block marked ```` ```python spark ````.
 
-They share the tests' session, which is what `emberstate.spark.session.session` gives a page. A program that a page has
+They share the tests' session, which is what `emberstate.spark.session` gives a page. A program that a page has
 killed is a driver of its own.
 """
 

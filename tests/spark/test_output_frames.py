@@ -11,13 +11,13 @@ import pytest
 from pyspark.errors import PythonException
 
 import emberstate as es
-from emberstate.checkpoint.envelope import checksum
-from emberstate.checkpoint.manifest import Place
+from emberstate.checkpoint.manifest.model import Place
 from emberstate.errors import CorruptionError
-from emberstate.runtime.arrow_rows import arrow_schema, batch_of
-from emberstate.runtime.output_files import write_output
-from emberstate.runtime.row import RowType
-from emberstate.spark.output_frames import DRIVER_BYTES, output_frame
+from emberstate.runtime.rows.arrow_rows import arrow_schema, batch_of
+from emberstate.runtime.rows.outputs import write_output
+from emberstate.runtime.rows.row import RowType
+from emberstate.spark.driver.outputs import DRIVER_BYTES, output_frame
+from emberstate.storage.checksums import checksum
 
 pytestmark = pytest.mark.spark
 

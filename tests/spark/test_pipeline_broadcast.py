@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import emberstate as es
-from emberstate.checkpoint.catalogue import checkpoint_numbers
+from emberstate.checkpoint.manifest.catalogue import checkpoint_numbers
 from emberstate.errors import UserFunctionError
 
 from .spark_session import wait_for

@@ -154,7 +154,7 @@ def test_a_sink_may_read_its_rows_as_often_as_it_likes(stream: Stream, capsys: p
 
 def test_large_outputs_are_read_by_tasks(spark: Any, stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
     """Catches: an output that goes through files coming back in another form than a small one; rows lost by it."""
-    monkeypatch.setattr("emberstate.spark.output_frames.DRIVER_BYTES", 0)
+    monkeypatch.setattr("emberstate.spark.driver.outputs.DRIVER_BYTES", 0)
     given = events(3000, keys=1000)
     kept = Kept()
     frame = spark.createDataFrame(given, EVENTS)

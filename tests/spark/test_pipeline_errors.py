@@ -16,8 +16,8 @@ from pyspark.errors import StreamingQueryException
 
 import emberstate as es
 from emberstate.errors import CorruptionError, StateDeclarationError, StorageError, UserFunctionError
-from emberstate.spark.session import session
-from emberstate.spark.task_errors import cause_first
+from emberstate.spark import session
+from emberstate.spark.slot.failure import cause_first
 from tests.patience import PATIENCE
 
 from .pipeline_functions import TOTALS, Totals, Waiting, events, totals
@@ -169,7 +169,7 @@ JOB = """
 from rates import Rate, SCHEMA
 
 import emberstate as es
-from emberstate.spark.session import session
+from emberstate.spark import session
 
 spark = session("rates", master="local[2]", settings={"spark.ui.enabled": "false"})
 pipeline = es.Pipeline("rates", es.MemoryStateBackend(), parallelism=2).key_by("key").process("rate", Rate(), SCHEMA)

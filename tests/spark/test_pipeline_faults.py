@@ -17,9 +17,9 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 import emberstate as es
-from emberstate.checkpoint.catalogue import checkpoint_numbers, read_checkpoint
-from emberstate.checkpoint.chain import ChainPolicy
-from emberstate.checkpoint.coordinator import CheckpointCoordinator
+from emberstate.checkpoint.commit.coordinator import CheckpointCoordinator
+from emberstate.checkpoint.manifest.catalogue import checkpoint_numbers, read_checkpoint
+from emberstate.checkpoint.manifest.chain import ChainPolicy
 from emberstate.errors import FencedError, LifecycleError, UserFunctionError
 from emberstate.rocksdb.local_directory import reclaim
 

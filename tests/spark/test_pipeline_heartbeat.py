@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import emberstate as es
-from emberstate.checkpoint.clock import ManualClock
+from emberstate.clock import ManualClock
 from emberstate.errors import StateDeclarationError
 
 from .pipeline_functions import BURSTS, TOTALS, Bursts, Totals, events, totals

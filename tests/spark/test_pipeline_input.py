@@ -13,9 +13,9 @@ from pyspark.errors import StreamingQueryException
 import emberstate as es
 from emberstate.errors import RowTypeError, StateDeclarationError, UserFunctionError
 from emberstate.keygroups import KeySchema
-from emberstate.runtime.arrow_rows import batch_of
-from emberstate.runtime.keyed_input import KeyedInput
-from emberstate.spark.keyed_frame import event_micros
+from emberstate.runtime.rows.arrow_rows import batch_of
+from emberstate.runtime.rows.keyed_input import KeyedInput
+from emberstate.spark.driver.keyed_frame import event_micros
 
 from .pipeline_functions import BURSTS, TOTALS, Bursts, Totals, bursts, events, totals
 from .streams import EVENTS, Kept, Stream, at, rows_of

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 import emberstate as es
-from emberstate.checkpoint.catalogue import checkpoint_numbers, read_checkpoint
-from emberstate.runtime.row import RowType
-from emberstate.spark.opened_job import job_specs, open_job
-from emberstate.spark.recorded_outputs import recorded_stages
-from emberstate.spark.source_position import SourcePosition
+from emberstate.checkpoint.manifest.catalogue import checkpoint_numbers, read_checkpoint
+from emberstate.runtime.rows.row import RowType
+from emberstate.spark.driver.job_start import job_specs, open_job
+from emberstate.spark.driver.recorded_outputs import recorded_stages
+from emberstate.spark.driver.source_position import SourcePosition
 from tests.patience import PATIENCE
 
 from .pipeline_functions import TOTALS, Totals, events, totals

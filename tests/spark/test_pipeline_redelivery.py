@@ -13,9 +13,9 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 import emberstate as es
-from emberstate.checkpoint.catalogue import checkpoint_numbers, read_checkpoint, read_savepoint
+from emberstate.checkpoint.manifest.catalogue import checkpoint_numbers, read_checkpoint, read_savepoint
 from emberstate.errors import RestoreRefusedError, UserFunctionError
-from emberstate.spark import output_frames
+from emberstate.spark.driver import outputs as output_frames
 
 from .pipeline_functions import TOTALS, Totals, events, totals
 from .streams import EVENTS, Kept, Stream
@@ -174,8 +174,9 @@ def test_a_batch_of_an_earlier_version_goes_to_the_same_program_only(
     nothing has changed."""
     given = spark.createDataFrame(events(10), EVENTS)
     sink = FailsOnce(0)
-    monkeypatch.setattr("emberstate.spark.batch_runner.recorded_stages", lambda row_types: ())
-    monkeypatch.setattr("emberstate.spark.batch_runner.sent_to_sinks", lambda stages: {("totals", "main"): TOTAL_ROWS})
+    monkeypatch.setattr("emberstate.spark.driver.batch_runner.recorded_stages", lambda row_types: ())
+    known = {("totals", "main"): TOTAL_ROWS}
+    monkeypatch.setattr("emberstate.spark.driver.batch_runner.sent_to_sinks", lambda stages: known)
     with pytest.raises(UserFunctionError, match="full"):
         counted(stream, sink)(given, 0)
     monkeypatch.undo()

@@ -6,16 +6,16 @@ import msgspec
 import pytest
 
 import emberstate as es
-from emberstate.checkpoint.coordinator import CheckpointCoordinator
-from emberstate.checkpoint.manifest import Manifest, Stage
-from emberstate.checkpoint.memory_storage import MemoryStorage
-from emberstate.checkpoint.opening import OperatorSpec
+from emberstate.checkpoint.commit.coordinator import CheckpointCoordinator
+from emberstate.checkpoint.manifest.model import Manifest, Stage
+from emberstate.checkpoint.restore.operators import OperatorSpec
 from emberstate.errors import CorruptionError, LifecycleError, RestoreRefusedError, StateDeclarationError
 from emberstate.keygroups import KeySchema
-from emberstate.runtime.row import RowType
-from emberstate.spark.once_per_batch import once_per_batch
-from emberstate.spark.recorded_outputs import RowTypes, changed, delivered_as
-from emberstate.spark.source_position import BY_HAND
+from emberstate.runtime.rows.row import RowType
+from emberstate.spark.driver.once_per_batch import once_per_batch
+from emberstate.spark.driver.recorded_outputs import RowTypes, changed, delivered_as
+from emberstate.spark.driver.source_position import BY_HAND
+from emberstate.storage.memory import MemoryStorage
 
 STORAGE = MemoryStorage()
 OPENED = CheckpointCoordinator.open(

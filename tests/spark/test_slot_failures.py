@@ -20,8 +20,8 @@ from emberstate.errors import (
     StorageError,
     UserFunctionError,
 )
-from emberstate.spark.slot_failure import failure_of, raised
-from emberstate.spark.slot_program import program_digest
+from emberstate.spark.slot.failure import failure_of, raised
+from emberstate.spark.slot.messages import program_digest
 from tests.spark.slot_job import Job, batch_of
 from tests.spark.slot_world import World, open_world
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from emberstate.spark.process_watch import parent_of
-from emberstate.spark.slot_client import run_in_slot
-from emberstate.spark.slot_request import SlotAnswer, SlotRequest
+from emberstate.spark.slot.client import run_in_slot
+from emberstate.spark.slot.messages import SlotAnswer, SlotRequest
+from emberstate.spark.slot.process_watch import parent_of
 from tests.spark import slot_functions
 from tests.spark.slot_job import Job, Rows, Sums
 from tests.spark.slot_world import World, open_world, slot_pids, wait_for_end

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from emberstate.errors import SlotDiedError, SlotRefusedError
-from emberstate.spark.process_watch import ProcessId, ProcessWatch
+from emberstate.spark.slot.process_watch import ProcessId, ProcessWatch
 from tests.patience import PATIENCE
 from tests.spark.slot_job import Rows, Sums, batch_of
 from tests.spark.slot_world import Say, World, heard, is_bound, open_world, slot_pids, wait_for_end

@@ -16,12 +16,12 @@ import pyarrow as pa
 import pytest
 
 from emberstate.errors import FencedError, RowTypeError, SlotDiedError, SlotRefusedError
-from emberstate.runtime.times import MAX_TIME
-from emberstate.spark import slot_client
-from emberstate.spark.slot_address import address_of, peer_of
-from emberstate.spark.slot_frames import ConnectionEndedError, Kind, receive_frame, send_frame
-from emberstate.spark.slot_request import HELLO_SIZE, Hello, SlotAnswer, SlotEnd, SlotFailure
-from emberstate.spark.slot_spawn import spawn
+from emberstate.runtime.rows.times import MAX_TIME
+from emberstate.spark.slot import client as slot_client
+from emberstate.spark.slot.address import address_of, peer_of
+from emberstate.spark.slot.frames import ConnectionEndedError, Kind, receive_frame, send_frame
+from emberstate.spark.slot.messages import HELLO_SIZE, Hello, SlotAnswer, SlotEnd, SlotFailure
+from emberstate.spark.slot.spawn import spawn
 from tests.patience import PATIENCE
 from tests.spark.slot_functions import Both, Noting
 from tests.spark.slot_job import SCHEMA, Job, Rows, Sums, acknowledgements, batch_of, stream_of

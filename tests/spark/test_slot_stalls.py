@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 from emberstate.errors import SlotDiedError
-from emberstate.spark.slot_peer import SlotPeer
-from emberstate.spark.slot_progress import ProgressPage, read_progress
-from emberstate.spark.slot_watch import StalledError, WatchedConnection
+from emberstate.spark.slot.peer import SlotPeer
+from emberstate.spark.slot.progress import ProgressPage, read_progress
+from emberstate.spark.slot.watch import StalledError, WatchedConnection
 from tests.spark.slot_job import batch_of
 from tests.spark.slot_world import Say, World, heard, open_world, wait_for_end
 from tests.spark.spark_session import wait_for

@@ -18,14 +18,14 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructType
 
 import emberstate as es
-from emberstate.checkpoint.catalogue import read_savepoint, savepoint_names, verify
-from emberstate.checkpoint.checkpoint_reader import CheckpointReader
-from emberstate.checkpoint.local_storage import LocalStorage
+from emberstate.checkpoint.manifest.catalogue import read_savepoint, savepoint_names, verify
+from emberstate.checkpoint.read.reader import CheckpointReader
 from emberstate.errors import EmberstateError, StateDeclarationError, StorageExistsError
 from emberstate.keygroups import KeySchema
 from emberstate.spark import bootstrap_savepoint, register_tables
 from emberstate.spark.java import ensure_java
-from emberstate.spark.table_source import EmberstateDataSource
+from emberstate.spark.tables.source import EmberstateDataSource
+from emberstate.storage.local import LocalStorage
 from emberstate.testing import Harness
 from tests.runtime.test_bootstrap import CARD_TYPE, COLUMNS, OUTPUT, SCHEMA, T0, Cards, cards_table, started
 
@@ -317,7 +317,7 @@ def test_a_job_starts_from_a_dataframe(spark: SparkSession, tmp_path: Path) -> N
 
 
 def spark_types(schema: pa.Schema) -> Any:
-    from emberstate.spark.table_types import spark_schema
+    from emberstate.spark.tables.types import spark_schema
 
     assert schema.field("state_of_card").type == CARD_TYPE
     return spark_schema(schema)

@@ -12,13 +12,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from emberstate.checkpoint.plain_values import Look, arrow_type, plain_decoder
-from emberstate.checkpoint.typed_values import typed_maker
+from emberstate.checkpoint.offline.typed_values import typed_maker
+from emberstate.checkpoint.read.arrow_values import Look, arrow_type, plain_decoder
 from emberstate.codec import codec_for
 from emberstate.errors import StateDeclarationError
-from emberstate.runtime.arrow_rows import columns_of
-from emberstate.runtime.data_types import parse_type
-from emberstate.spark.table_options import (
+from emberstate.runtime.rows.arrow_rows import columns_of
+from emberstate.runtime.rows.data_types import parse_type
+from emberstate.spark.tables.options import (
     READ_OPTIONS,
     WRITE_OPTIONS,
     check_options,
@@ -27,7 +27,7 @@ from emberstate.spark.table_options import (
     kind_of_state,
     number,
 )
-from emberstate.spark.table_types import (
+from emberstate.spark.tables.types import (
     arrow_schema,
     check_chosen,
     check_key_types,

@@ -8,14 +8,14 @@ import msgspec
 import pytest
 
 import emberstate as es
-from emberstate.checkpoint.clock import ManualClock
-from emberstate.checkpoint.coordinator import CheckpointCoordinator, Transaction
-from emberstate.checkpoint.manifest import Batch, Idle, InputTime
-from emberstate.checkpoint.memory_storage import MemoryStorage
-from emberstate.checkpoint.opening import OperatorSpec
+from emberstate.checkpoint.commit.coordinator import CheckpointCoordinator, Transaction
+from emberstate.checkpoint.manifest.model import Batch, Idle, InputTime
+from emberstate.checkpoint.restore.operators import OperatorSpec
+from emberstate.clock import ManualClock
 from emberstate.keygroups import KeySchema
-from emberstate.spark.pipeline_plan import PipelinePlan
-from emberstate.spark.watermark import holding_back, idle_since, leaves_time, next_watermark, stage_watermarks
+from emberstate.spark.driver.watermark import holding_back, idle_since, leaves_time, next_watermark, stage_watermarks
+from emberstate.spark.plan.pipeline import PipelinePlan
+from emberstate.storage.memory import MemoryStorage
 
 from .pipeline_functions import BURSTS, Bursts
 
@@ -66,7 +66,7 @@ class Clocked:
 
 def acknowledged(begun: Transaction, latest: float | None) -> Any:
     """What the one slot says."""
-    from emberstate.checkpoint.acknowledgement import Acknowledgement
+    from emberstate.checkpoint.commit.messages import Acknowledgement
 
     task = begun.tasks[0]
     return Acknowledgement(

@@ -32,7 +32,7 @@ from emberstate.state.descriptors import (
     StateDescriptor,
     ValueStateDescriptor,
 )
-from emberstate.state.ttl import TtlConfig, TtlUpdate
+from emberstate.state.ttl.config import TtlConfig, TtlUpdate
 from tests.state.support import MANY, BackendFactory, Collect, Mean, Profile, entries_of, extend
 
 HOUR = timedelta(hours=1)

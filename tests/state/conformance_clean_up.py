@@ -13,7 +13,7 @@ import pytest
 
 from emberstate.state.changes import ABSENT, apply_ops
 from emberstate.state.descriptors import ListStateDescriptor, MapStateDescriptor, StateDescriptor, ValueStateDescriptor
-from emberstate.state.ttl import TtlTime
+from emberstate.state.ttl.config import TtlTime
 from tests.state.conformance_ttl import KINDS, RELAXED, TEN, ten_seconds
 from tests.state.support import BackendFactory, entries_of
 

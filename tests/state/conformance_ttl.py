@@ -1,7 +1,7 @@
 """What every backend's states with time to live must do, to the microsecond.
 
 A backend's tests subclass this and give a fixture `make_backend` (`support.BackendFactory`). Where Flink does
-something else on purpose or by accident is said in `emberstate.state.ttl_states`.
+something else on purpose or by accident is said in `emberstate.state.ttl.states`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from emberstate.state.descriptors import (
     StateDescriptor,
     ValueStateDescriptor,
 )
-from emberstate.state.ttl import TtlConfig, TtlTime, TtlUpdate, TtlVisibility
+from emberstate.state.ttl.config import TtlConfig, TtlTime, TtlUpdate, TtlVisibility
 from tests.state.support import MANY, BackendFactory, Collect, Mean
 
 TEN = 10_000_000

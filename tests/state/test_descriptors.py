@@ -19,7 +19,7 @@ from emberstate.state.descriptors import (
     StateDescriptor,
     ValueStateDescriptor,
 )
-from emberstate.state.ttl import TtlClock, TtlConfig, TtlTime
+from emberstate.state.ttl.config import TtlClock, TtlConfig, TtlTime
 from tests.state.support import Collect
 
 

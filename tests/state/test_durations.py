@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from emberstate.errors import StateDeclarationError
-from emberstate.state.durations import as_duration, as_micros
-from emberstate.state.ttl import TtlConfig
+from emberstate.state.ttl.config import TtlConfig
+from emberstate.units import as_duration, as_micros
 
 
 @pytest.mark.parametrize(

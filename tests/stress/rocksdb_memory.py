@@ -23,8 +23,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from emberstate.checkpoint.state_file import BaseWriter, write_delta
-from emberstate.heap.heap_keyed_state_backend import HeapKeyedStateBackend
+from emberstate.checkpoint.files.writer import BaseWriter, write_delta
+from emberstate.heap.backend import HeapKeyedStateBackend
 from emberstate.keygroups import KeySchema
 from emberstate.rocksdb.rocksdb_keyed_state_backend import RocksDBKeyedStateBackend
 from emberstate.state.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor

@@ -25,7 +25,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from emberstate.heap.snapshots import SnapshotRegistry
+from emberstate.heap.map.snapshots import SnapshotRegistry
 from tests.heap.model import ModelledMap, ModelledSnapshot, Pair, make_map
 
 RESULT = Path(__file__).parents[2] / "benchmarks" / "results" / "state-map-stress.json"

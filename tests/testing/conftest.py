@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from emberstate.checkpoint.state_backend import StateBackend
+from emberstate.checkpoint.backends import StateBackend
 from tests.testing.support import BACKENDS
 
 

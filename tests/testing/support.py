@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import emberstate as es
-from emberstate.checkpoint.fs_state_backend import FsStateBackend
-from emberstate.checkpoint.memory_state_backend import MemoryStateBackend
-from emberstate.checkpoint.state_backend import StateBackend
+from emberstate.checkpoint.backends import FsStateBackend, MemoryStateBackend, StateBackend
 from emberstate.testing import Harness
 
 T0 = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -21,10 +19,10 @@ BACKENDS: dict[str, Callable[[Path], StateBackend]] = {
     "memory": lambda folder: MemoryStateBackend(),
     "fs": lambda folder: FsStateBackend(folder / "checkpoints"),
 }
-if importlib.util.find_spec("emberstate.checkpoint.rocksdb_state_backend") is not None:
+if importlib.util.find_spec("emberstate.checkpoint.backends") is not None:
 
     def _rocksdb(folder: Path) -> StateBackend:
-        module = importlib.import_module("emberstate.checkpoint.rocksdb_state_backend")
+        module = importlib.import_module("emberstate.checkpoint.backends")
         made: StateBackend = module.RocksDBStateBackend(folder / "checkpoints")
         return made
 

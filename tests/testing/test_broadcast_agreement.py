@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import emberstate as es
-from emberstate.checkpoint.state_backend import StateBackend
+from emberstate.checkpoint.backends import StateBackend
 from emberstate.errors import StateTypeError, UserFunctionError
 from emberstate.testing import Harness
 

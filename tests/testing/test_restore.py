@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import emberstate as es
-from emberstate.checkpoint.state_backend import StateBackend
+from emberstate.checkpoint.backends import StateBackend
 from emberstate.errors import RestoreRefusedError, StateDeclarationError, UserFunctionError
 from emberstate.testing import Harness
 from tests.effort import examples

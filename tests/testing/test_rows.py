@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import emberstate as es
-from emberstate.checkpoint.state_backend import StateBackend
+from emberstate.checkpoint.backends import StateBackend
 from emberstate.errors import (
     LifecycleError,
     RowTypeError,
@@ -19,7 +19,7 @@ from emberstate.errors import (
     StateTypeError,
     UserFunctionError,
 )
-from emberstate.runtime.row import RowType
+from emberstate.runtime.rows.row import RowType
 from emberstate.testing import Harness, KeyedInput
 from tests.patience import PATIENCE
 from tests.testing.support import at, pay, totals

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import emberstate as es
-from emberstate.checkpoint.state_backend import StateBackend
+from emberstate.checkpoint.backends import StateBackend
 from emberstate.errors import InvariantError, StateDeclarationError, StateTypeError, UserFunctionError
-from emberstate.heap.heap_keyed_state_backend import HeapBackendStatistics
+from emberstate.heap.backend import HeapBackendStatistics
 from emberstate.testing import Harness
 from tests.testing.support import pay, totals
 

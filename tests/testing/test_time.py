@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import emberstate as es
-from emberstate.checkpoint.state_backend import StateBackend
+from emberstate.checkpoint.backends import StateBackend
 from emberstate.errors import StateDeclarationError, StateTypeError, UserFunctionError, WatermarkError
-from emberstate.runtime.domain_timers import TimeDomain
+from emberstate.runtime.functions.domain_timers import TimeDomain
 from emberstate.testing import START, Harness
 from tests.testing.support import at, pay, totals
 

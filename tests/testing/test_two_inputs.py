@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import emberstate as es
-from emberstate.runtime.keyed_input import KeyedInput
+from emberstate.runtime.rows.keyed_input import KeyedInput
 from emberstate.testing import Harness
 from tests.effort import examples
 

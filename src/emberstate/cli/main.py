@@ -1,12 +1,4 @@
-"""The entry point: runs a command, and turns what happens into messages and exit codes.
-
-    0    done, and all is well
-    1    a problem was found: damage, a refused restore, a difference, no such key
-    2    the command was not understood
-    3    it could not be done: nothing there, not readable, refused
-    70   a bug in emberstate; the traceback is shown
-    130  interrupted
-    141  whoever read the output went away
+"""The entry point: runs a command, and turns what happens into messages and exit codes (`exit_codes`).
 
 An error of emberstate is one message; EMBERSTATE_TRACEBACK=1 shows the traceback too.
 
@@ -21,18 +13,11 @@ import traceback
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NoReturn
 
+from emberstate.cli.exit_codes import BROKEN_PIPE, BUG, INTERRUPTED, OK, REFUSED
 from emberstate.errors import EmberstateError
 
 if TYPE_CHECKING:
     import click
-
-OK: Final = 0
-PROBLEM: Final = 1
-USAGE: Final = 2
-REFUSED: Final = 3
-BUG: Final = 70
-INTERRUPTED: Final = 130
-BROKEN_PIPE: Final = 141
 
 _NAME: Final = "emberstate"
 _TRACEBACK: Final = "EMBERSTATE_TRACEBACK"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import click
 
-from emberstate.checkpoint.state_meta import library_version
-from emberstate.cli.checkpoints import checkpoints
-from emberstate.cli.demo import demo
-from emberstate.cli.doctor import doctor
-from emberstate.cli.rescale import rescale
-from emberstate.cli.savepoint import savepoint
-from emberstate.cli.state import state
+from emberstate.checkpoint.files.meta import library_version
+from emberstate.cli.commands.checkpoints import checkpoints
+from emberstate.cli.commands.doctor import doctor
+from emberstate.cli.commands.rescale import rescale
+from emberstate.cli.commands.savepoint import savepoint
+from emberstate.cli.commands.state import state
+from emberstate.cli.demo.command import demo
 
 
 @click.group(

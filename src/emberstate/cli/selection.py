@@ -7,13 +7,13 @@ from typing import Any, TypeVar
 
 import click
 
-from emberstate.checkpoint.catalogue import checkpoint_numbers, savepoint_names
-from emberstate.checkpoint.checkpoint_reader import CheckpointReader
-from emberstate.checkpoint.location_hints import nothing_in
-from emberstate.checkpoint.manifest import Manifest, Operator
-from emberstate.checkpoint.storage import Storage
-from emberstate.checkpoint.storage_uri import open_storage
+from emberstate.checkpoint.manifest.catalogue import checkpoint_numbers, savepoint_names
+from emberstate.checkpoint.manifest.location_hints import nothing_in
+from emberstate.checkpoint.manifest.model import Manifest, Operator
+from emberstate.checkpoint.read.reader import CheckpointReader
 from emberstate.cli.console import Refused
+from emberstate.storage.interface import Storage
+from emberstate.storage.uri import open_storage
 
 F = TypeVar("F", bound=Callable[..., Any])
 

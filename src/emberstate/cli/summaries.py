@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from emberstate.checkpoint.catalogue import checkpoint_numbers, read_checkpoint, read_savepoint, savepoint_names
-from emberstate.checkpoint.manifest import Manifest, Operator, StateFile
-from emberstate.checkpoint.pins import pins
-from emberstate.checkpoint.storage import Storage
+from emberstate.checkpoint.manifest.catalogue import (
+    checkpoint_numbers,
+    read_checkpoint,
+    read_savepoint,
+    savepoint_names,
+)
+from emberstate.checkpoint.manifest.model import Manifest, Operator, StateFile
+from emberstate.checkpoint.manifest.pins import pins
 from emberstate.cli.console import time_text
 from emberstate.errors import CheckpointCollectedError, CorruptionError, RestoreRefusedError
+from emberstate.storage.interface import Storage
 
 
 def files_of(operators: tuple[Operator, ...]) -> list[StateFile]:

@@ -11,13 +11,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from emberstate.checkpoint.manifest import Operator
-from emberstate.checkpoint.state_bindings import StateBinding, bindings_of
+from emberstate.checkpoint.files.bindings import StateBinding, bindings_of
+from emberstate.checkpoint.manifest.model import Operator
 from emberstate.cli.console import Refused
-from emberstate.heap.heap_keyed_state_backend import HeapKeyedStateBackend
+from emberstate.heap.backend import HeapKeyedStateBackend
 from emberstate.keygroups import KeySchema
-from emberstate.runtime.function import ProcessFunction
-from emberstate.runtime.operator import KeyedOperator
+from emberstate.runtime.functions.function import ProcessFunction
+from emberstate.runtime.operator.operator import KeyedOperator
 
 
 def load_function(name: str) -> ProcessFunction:

@@ -31,6 +31,13 @@ _SAFE: Final = frozenset(
     | {("datetime", name) for name in ["date", "datetime", "time", "timedelta", "timezone"]}
     | {("decimal", "Decimal"), ("uuid", "UUID"), ("uuid", "SafeUUID"), ("fractions", "Fraction")}
 )
+#: Modules that were moved, since pickles of before name their classes.
+_MOVED: Final = {
+    "emberstate.runtime.row": "emberstate.runtime.rows.row",
+    "emberstate.runtime.domain_timers": "emberstate.runtime.functions.domain_timers",
+    "emberstate.state.ttl": "emberstate.state.ttl.config",
+    "emberstate.state.stamped": "emberstate.state.ttl.stamped",
+}
 
 
 class PickleCodec(Codec[Any]):
@@ -98,7 +105,7 @@ class _Allowed:
         self._modules: set[str] = set()
         for entry in allow:
             if isinstance(entry, str):
-                self._modules.add(entry)
+                self._modules.add(_MOVED.get(entry, entry))
             elif isinstance(entry, type):
                 self._classes[entry.__module__, entry.__qualname__] = entry
             else:
@@ -108,6 +115,7 @@ class _Allowed:
 
     def find(self, module: str, name: str) -> Any:
         """The class a pickle names, if it may; None otherwise."""
+        module = _MOVED.get(module, module)
         listed = self._classes.get((module, name))
         if listed is not None:
             return listed

@@ -17,14 +17,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from emberstate.heap.copy_on_write_state_map import CopyOnWriteStateMap
-from emberstate.heap.list_value import AppendList, ListKind, append_list_over
-from emberstate.heap.map_value import PLAIN, MapKind
-from emberstate.heap.snapshots import Snapshot, SnapshotRegistry
-from emberstate.heap.state_map import StateMap
-from emberstate.heap.state_table import StateTable
-from emberstate.state.ttl import TtlClock, TtlConfig
-from emberstate.state.ttl_clean_up import Sweep, SweptPart
+from emberstate.heap.map.copy_on_write_state_map import CopyOnWriteStateMap
+from emberstate.heap.map.interface import StateMap
+from emberstate.heap.map.snapshots import Snapshot, SnapshotRegistry
+from emberstate.heap.states.list_value import AppendList, ListKind, append_list_over
+from emberstate.heap.states.map_value import PLAIN, MapKind
+from emberstate.heap.states.state_table import StateTable
+from emberstate.state.ttl.clean_up import Sweep, SweptPart
+from emberstate.state.ttl.config import TtlClock, TtlConfig
 
 #: Buckets of a map that are looked at per step.
 BUCKETS = 32

@@ -38,7 +38,7 @@ from emberstate.rocksdb.memory_budget import DEFAULT_LIMIT, MemoryBudget
 from emberstate.rocksdb.raw_keys import table_prefix
 from emberstate.rocksdb.rocksdb_map_state import RocksDBMapState
 from emberstate.rocksdb.rocksdb_row_loader import RocksDBRowLoader
-from emberstate.rocksdb.rocksdb_snapshot import RocksDBSnapshot
+from emberstate.rocksdb.rocksdb_snapshot import RegisteredState, RocksDBSnapshot
 from emberstate.rocksdb.rocksdb_state_table import RocksDBStateTable, Tables
 from emberstate.rocksdb.rocksdb_states import (
     RocksDBAggregatingState,
@@ -56,9 +56,9 @@ from emberstate.state.key_context import KeyContext
 from emberstate.state.points import point_of
 from emberstate.state.row_loading import FileRules, RowDecoders
 from emberstate.state.timers import VOID_NAMESPACE, TimerQueueStatistics
-from emberstate.state.ttl import TtlClock
-from emberstate.state.ttl_clean_up import Sweep, TtlCleanUp, TtlCleanUpStatistics
-from emberstate.state.ttl_states import Expiry
+from emberstate.state.ttl.clean_up import Sweep, TtlCleanUp, TtlCleanUpStatistics
+from emberstate.state.ttl.config import TtlClock
+from emberstate.state.ttl.states import Expiry
 
 # Tables of states are numbered from here, those of timer queues from there: so either can be listed alone.
 _FIRST_STATE: Final = 1
@@ -68,15 +68,6 @@ _END: Final = 0xFE00
 _HANDLES: Final = StateHandles(
     RocksDBValueState, RocksDBListState, RocksDBMapState, RocksDBReducingState, RocksDBAggregatingState
 )
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class RegisteredState:
-    """A state as the backend knows it."""
-
-    descriptor: StateDescriptor
-    namespace_codec: Codec[Any]
-    table: RocksDBStateTable
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -378,7 +369,7 @@ class RocksDBKeyedStateBackend:
     def clean_up(self, budget: int) -> int:
         """Remove some of what has expired, looking at about `budget` values; how many were removed.
 
-        For the end of a transaction: see `emberstate.state.ttl_clean_up`. The next call goes on from there.
+        For the end of a transaction: see `emberstate.state.ttl.clean_up`. The next call goes on from there.
         """
         self.context.check_open()
         return self._clean_up.run(budget)

@@ -18,7 +18,7 @@ from emberstate.rocksdb.raw_keys import entry_prefix, key_part, sized
 from emberstate.rocksdb.rocksdb_state_table import LIST, MAP, RocksDBStateTable
 from emberstate.state.changes import Op
 from emberstate.state.row_loading import FileRules, RowDecoders, StoredRow
-from emberstate.state.stamped import Stamped
+from emberstate.state.ttl.stamped import Stamped
 
 if TYPE_CHECKING:
     from emberstate.rocksdb.rocksdb_timer_queue import RocksDBTimerQueue

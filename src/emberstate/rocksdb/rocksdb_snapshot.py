@@ -6,17 +6,29 @@ live RocksDB keeps what it saw.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from emberstate.codec import Codec
 from emberstate.errors import StateDeclarationError
+from emberstate.rocksdb.rocksdb_state_table import RocksDBStateTable
 from emberstate.rocksdb.rocksdb_store import Point
-from emberstate.state.ttl import TtlClock
+from emberstate.state.descriptors import StateDescriptor
+from emberstate.state.ttl.config import TtlClock
 
 if TYPE_CHECKING:
-    from emberstate.rocksdb.rocksdb_keyed_state_backend import RegisteredState
     from emberstate.rocksdb.rocksdb_timer_queue import RocksDBTimerQueue
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RegisteredState:
+    """A state as the backend knows it."""
+
+    descriptor: StateDescriptor
+    namespace_codec: Codec[Any]
+    table: RocksDBStateTable
 
 
 class RocksDBSnapshot:

@@ -33,7 +33,7 @@ from emberstate.state.changes import EntryChange, Op
 from emberstate.state.descriptors import ListStateDescriptor, MapStateDescriptor, StateDescriptor
 from emberstate.state.key_bytes import key_bytes
 from emberstate.state.key_context import KeyContext
-from emberstate.state.stamped import Stamped
+from emberstate.state.ttl.stamped import Stamped
 
 _STAMP: Final = struct.Struct(">q")
 _CLEARED: Final = (Op.CLEARED,)

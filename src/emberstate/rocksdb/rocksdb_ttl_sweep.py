@@ -16,8 +16,8 @@ from typing import Final
 
 from emberstate.rocksdb.raw_keys import entry_of
 from emberstate.rocksdb.rocksdb_state_table import LIST, RocksDBStateTable, stamp_of
-from emberstate.state.ttl import TtlClock, TtlConfig
-from emberstate.state.ttl_clean_up import Sweep, SweptPart
+from emberstate.state.ttl.clean_up import Sweep, SweptPart
+from emberstate.state.ttl.config import TtlClock, TtlConfig
 
 #: Pairs that are looked at per step; a list up to this length is cleaned at once, be it ever so little.
 PAIRS: Final = 64

@@ -1,36 +1,47 @@
-"""Keyed state in Spark pipelines. `emberstate.Pipeline` is where to begin.
+"""Keyed state in Spark pipelines. `Pipeline` is where to begin.
 
-The driver runs every micro-batch as one transaction (`batch_runner`); the rows of a slot are streamed to a process of
-its own beside the executor (`slot_process`), which keeps the slot's state from batch to batch. The state of a
-checkpoint can be read as a table, and a savepoint be made of a DataFrame (`tables`).
+`plan` says what a pipeline consists of; `driver` runs every micro-batch as one transaction; `slot` streams the rows
+of a slot to a process of its own beside the executor, which keeps the slot's state from batch to batch; `tables`
+reads the state of a checkpoint as a table, and makes a savepoint of a DataFrame.
 
 Importing this imports no pyspark: slots and workers start faster without.
 """
 
-from importlib import import_module as _import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from emberstate._exports import exported
 
 if TYPE_CHECKING:
+    from emberstate.spark.java import ensure_java
     from emberstate.spark.pipeline import Pipeline
+    from emberstate.spark.plan.windowed_stage import WindowedStage
     from emberstate.spark.progress import Progress
-    from emberstate.spark.session import missing_settings
-    from emberstate.spark.table_bootstrap import bootstrap_savepoint
-    from emberstate.spark.tables import register_tables
+    from emberstate.spark.spark_session import SETTINGS, missing_settings, session
+    from emberstate.spark.tables.bootstrap import bootstrap_savepoint
+    from emberstate.spark.tables.source import register_tables
 
-__all__ = ["Pipeline", "Progress", "bootstrap_savepoint", "missing_settings", "register_tables"]
-
-_LATER = {
-    "Pipeline": "pipeline",
-    "Progress": "progress",
-    "bootstrap_savepoint": "table_bootstrap",
-    "missing_settings": "session",
-    "register_tables": "tables",
-}
+__all__ = [
+    "SETTINGS",
+    "Pipeline",
+    "Progress",
+    "WindowedStage",
+    "bootstrap_savepoint",
+    "ensure_java",
+    "missing_settings",
+    "register_tables",
+    "session",
+]
 
 if not TYPE_CHECKING:  # a type checker would take any name for one of the package's
-
-    def __getattr__(name: str) -> Any:
-        if name not in _LATER:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        globals()[name] = getattr(_import_module(f"{__name__}.{_LATER[name]}"), name)
-        return globals()[name]
+    __getattr__ = exported(
+        __name__,
+        {
+            "java": ["ensure_java"],
+            "pipeline": ["Pipeline"],
+            "plan.windowed_stage": ["WindowedStage"],
+            "progress": ["Progress"],
+            "spark_session": ["SETTINGS", "missing_settings", "session"],
+            "tables.bootstrap": ["bootstrap_savepoint"],
+            "tables.source": ["register_tables"],
+        },
+    )

@@ -1,85 +1,172 @@
-"""A streaming source of ticks: no rows, but a position that moves, so that a stream without data has batches.
+"""`Ticks`: batches that a stream has without data, as the driver sees them: heartbeats, and what closes windows at the
+end of what is available now.
 
-Spark starts no batch unless a source has moved. `Pipeline.start` adds this one to the input (`ticks`). It moves
+Spark decides when there is a batch, and numbers it; all that can be done is to have a source that moves (`heartbeat`).
+Whether a query has that source is settled when it is new: Spark refuses one with another number of sources.
 
-- whenever a heartbeat has passed, if there is one;
-- while what is available now is read (`trigger={"availableNow": True}`): at its beginning, if a heartbeat has passed
-  since the last time, and then for as long as the driver wants a batch more. The driver says so by a file.
-
-Thread safety: Spark's own process for streaming sources, on the driver's host.
+Thread safety: the driver's thread, then that of the query's batches.
 """
 
 from __future__ import annotations
 
-import time
+import contextlib
+import json
+import logging
+import uuid
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from emberstate.checkpoint.manifest.model import Batch
+from emberstate.errors import LifecycleError, StateDeclarationError
+from emberstate.spark.driver.watermark import leaves_time
+from emberstate.spark.plan.pipeline import PipelinePlan
+from emberstate.units import Duration, as_duration
 
-from emberstate.spark.ticks import UNASKED
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
-try:
-    from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow as _AvailableNow
-except ImportError:  # Spark 4.1
-    _AvailableNow = object  # type: ignore[misc, assignment]
+AtEnd = Literal["wait", "close"]
 
-HEARTBEAT_FORMAT: Final = "emberstate-heartbeat"
-#: Whether Spark lets a source in Python take part in reading what is available now.
-CAN_CLOSE: Final = _AvailableNow is not object
+_log = logging.getLogger("emberstate.spark")
 
-
-class HeartbeatSource(DataSource):
-    """Options: `milliseconds`, the heartbeat, 0 for none; `wanted`, the file that the driver wants a tick by."""
-
-    @classmethod
-    def name(cls) -> str:
-        """As `format` knows it."""
-        return HEARTBEAT_FORMAT
-
-    def schema(self) -> str:
-        """One column that says nothing."""
-        return "tick boolean"
-
-    def streamReader(self, schema: Any) -> DataSourceStreamReader:
-        """The ticks."""
-        return _Ticks(int(self.options["milliseconds"]), Path(self.options["wanted"]))
+_NO_SOURCE: Final = (
+    "was started without, and Spark lets no query have another number of sources. Start it with a new checkpoint from "
+    "a savepoint of the job"
+)
 
 
-class _Ticks(DataSourceStreamReader, _AvailableNow):
-    """The offset is the time of a beat, in milliseconds since 1970; ticks that the driver wants add one to it."""
+class Ticks:
+    """The ticks of one run of a query."""
 
-    def __init__(self, milliseconds: int, wanted: Path) -> None:
-        self._milliseconds = milliseconds
-        self._wanted = wanted
-        self._available: int | None = None  # the last beat, if what is available now is read
+    def __init__(
+        self, plan: PipelinePlan, spark: SparkSession, heartbeat: Duration | None, available_now: bool, at_end: AtEnd
+    ) -> None:
+        """Ticks whose files are in Spark's own temporary directory, which goes with Spark."""
+        from emberstate.spark.heartbeat_source import UNASKED
 
-    def initialOffset(self) -> dict[str, int]:
-        """Where a new query starts: with a tick to come, if there is a heartbeat."""
-        return {"beat": 0}
+        self.heartbeat = heartbeat is not None
+        self._plan = plan
+        self._available_now = available_now
+        self._closes = at_end == "close"
+        self._milliseconds = 0 if heartbeat is None else _milliseconds(heartbeat)
+        self._wanted = Path(spark.sparkContext._temp_dir) / f"emberstate-tick-{uuid.uuid4()}"
+        self._unasked = self._wanted.with_suffix(UNASKED)
 
-    def prepareForTriggerAvailableNow(self) -> None:
-        """From here on no beat counts, and the driver says when it is over."""
-        self._available = self._beat()
-        self._wanted.with_suffix(UNASKED).unlink(missing_ok=True)
+    def added_to(self, frame: DataFrame) -> DataFrame:
+        """The stream, with batches that have no rows."""
+        from pyspark.sql import functions as F
 
-    def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, int]:
-        """The last beat, or one tick more than the last batch had."""
-        before = 0 if start is None else start["beat"]
-        if self._available is None:
-            return {"beat": max(before, self._beat())}
-        return {"beat": max(before, self._available) + self._wanted.exists()}
+        from emberstate.spark.heartbeat_source import HEARTBEAT_FORMAT, HeartbeatSource
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
-        """None: there are no rows."""
-        return []
+        spark = frame.sparkSession
+        if self._available_now:
+            self._unasked.touch()
+        spark.dataSource.register(HeartbeatSource)
+        source = spark.readStream.format(HEARTBEAT_FORMAT).option("milliseconds", str(self._milliseconds))
+        ticks = source.option("wanted", str(self._wanted)).load()
+        return frame.union(
+            ticks.select(*(F.lit(None).cast(field.dataType).alias(field.name) for field in frame.schema.fields))
+        )
 
-    def read(self, partition: InputPartition) -> Any:
-        """Nothing."""
-        return iter(())
+    def follow(self, last: Batch | None) -> None:
+        """Want a batch more at the end of what is available, or none, by the last one that was committed."""
+        if not self._available_now:
+            return
+        if last is not None and not last.ended and (self._closes or leaves_time(self._plan, last)):
+            self._wanted.touch()
+        else:
+            self._wanted.unlink(missing_ok=True)
 
-    def _beat(self) -> int:
-        if not self._milliseconds:
-            return 0
-        now = time.time_ns() // 1_000_000
-        return now - now % self._milliseconds
+    @contextlib.contextmanager
+    def cleared_on_failure(self) -> Iterator[None]:
+        """Leave no file if a batch fails: none follows."""
+        try:
+            yield
+        except BaseException:
+            self._wanted.unlink(missing_ok=True)
+            self._unasked.unlink(missing_ok=True)
+            raise
+
+    def end_input(self, source: str, last: Batch | None) -> bool:
+        """Whether the input ends with the batch of this source position: nothing has moved but the ticks."""
+        return self._closes and last is not None and json.loads(source)[:-1] == json.loads(last.source)[:-1]
+
+    def check_source(self) -> None:
+        """Say that Spark will not ask for a batch more; in a batch, before anything is done."""
+        if not self._unasked.exists():
+            return
+        self._unasked.unlink()
+        told = (
+            "a source of this stream does not support availableNow, so Spark reads all of it in a single batch, and "
+            "there is none to close windows in"
+        )
+        if self._closes:
+            raise LifecycleError(f"at_end='close' cannot be done: {told}. Nothing of this batch is done.")
+        _log.warning("Windows that the last rows would close stay open until there is more data: %s", told)
+
+
+def ticks_of(
+    plan: PipelinePlan,
+    spark: SparkSession,
+    checkpoint: str,
+    heartbeat: Duration | None,
+    trigger: Any,
+    at_end: AtEnd,
+) -> Ticks | None:
+    """The ticks that a query is to have; None if it needs none.
+
+    Raises:
+        StateDeclarationError: what is asked for cannot be had.
+    """
+    from emberstate.spark.heartbeat_source import CAN_CLOSE
+
+    available_now = bool((trigger or {}).get("availableNow"))
+    if at_end not in ("wait", "close"):
+        raise StateDeclarationError(f"at_end is 'wait' or 'close', found {at_end!r}")
+    timed = plan.event_time_stage is not None
+    if at_end == "close" and not (available_now and timed and CAN_CLOSE):
+        raise StateDeclarationError(
+            "at_end='close' closes windows in event time when all that is available has been read: it goes with "
+            "event_time(…) and trigger={'availableNow': True}, from Spark 4.2 on"
+        )
+    ticks = Ticks(plan, spark, heartbeat, available_now, at_end)
+    closing = available_now and timed and CAN_CLOSE
+    there = _has_ticks(spark, checkpoint)
+    if there is not False:
+        return ticks if there or heartbeat is not None or closing else None
+    if heartbeat is not None or at_end == "close":
+        asked = "at_end='close'" if heartbeat is None else "heartbeat"
+        raise StateDeclarationError(f"{asked} needs a source of ticks, and the query at {checkpoint} {_NO_SOURCE}.")
+    if closing:
+        _log.warning(
+            "Windows that the last rows would close stay open until there is more data: that needs a source of ticks, "
+            "and the query at %s %s.", checkpoint, _NO_SOURCE,
+        )  # fmt: skip
+    return None
+
+
+def _milliseconds(heartbeat: Duration) -> int:
+    milliseconds = as_duration(heartbeat, "heartbeat").total_seconds() * 1000
+    if milliseconds < 100:
+        raise StateDeclarationError(f"a heartbeat is at least 100 milliseconds, found {heartbeat!r}")
+    return int(milliseconds)
+
+
+def _has_ticks(spark: SparkSession, checkpoint: str) -> bool | None:
+    """Whether the query of a checkpoint location has the source of ticks; None if it has begun no batch."""
+    jvm: Any = spark._jvm
+    folder = jvm.org.apache.hadoop.fs.Path(checkpoint, "offsets")
+    files = folder.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+    if not files.exists(folder):
+        return None
+    names = [status.getPath().getName() for status in files.listStatus(folder)]
+    batches = [int(name) for name in names if name.isdigit()]
+    if not batches:
+        return None
+    stream = files.open(jvm.org.apache.hadoop.fs.Path(folder, str(max(batches))))
+    try:
+        text = jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8")
+    finally:
+        stream.close()
+    return any(line.startswith('{"beat"') for line in text.splitlines())

@@ -17,29 +17,29 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self
 
-from emberstate.checkpoint.chain import DEFAULT_POLICY, ChainPolicy
-from emberstate.checkpoint.clock import Clock, SystemClock
-from emberstate.checkpoint.latest import find_latest
-from emberstate.checkpoint.retention import DEFAULT_RETAINED
-from emberstate.checkpoint.state_backend import StateBackend
+from emberstate.checkpoint.backends import StateBackend
+from emberstate.checkpoint.commit.retention import DEFAULT_RETAINED
+from emberstate.checkpoint.commit.starting_point import find_latest
+from emberstate.checkpoint.manifest.chain import DEFAULT_POLICY, ChainPolicy
+from emberstate.clock import Clock, SystemClock
 from emberstate.errors import LifecycleError, StateDeclarationError
 from emberstate.keygroups import DEFAULT_MAX_PARALLELISM
-from emberstate.runtime.function import ProcessFunction
-from emberstate.runtime.job_spec import RestoreChoices
-from emberstate.runtime.row import RowType
+from emberstate.runtime.functions.function import ProcessFunction
+from emberstate.runtime.operator.stage_spec import RestoreChoices
+from emberstate.runtime.rows.row import RowType
 from emberstate.runtime.windows import Trigger, WindowAssigner, window
-from emberstate.spark.batch_runner import BatchRunner
-from emberstate.spark.callbacks import checked_listener, checked_sink
-from emberstate.spark.keyed_frame import tagged
-from emberstate.spark.pipeline_plan import Listener, PipelinePlan, SavepointStart, Sink
+from emberstate.spark.driver.batch_runner import BatchRunner
+from emberstate.spark.driver.callbacks import checked_listener, checked_sink
+from emberstate.spark.driver.keyed_frame import tagged
+from emberstate.spark.driver.source_position import SourcePosition, source_position
+from emberstate.spark.heartbeat import AtEnd, Ticks, ticks_of
+from emberstate.spark.plan.pipeline import Listener, PipelinePlan, SavepointStart, Sink
+from emberstate.spark.plan.stage import InputPlan, NullKeys, StagePlan, as_columns, as_row_type, row_type_of_frame
+from emberstate.spark.plan.windowed_stage import WindowedStage
 from emberstate.spark.progress import Progress
-from emberstate.spark.session import NO_CONNECT, missing_settings, refuse_connect
-from emberstate.spark.source_position import SourcePosition, source_position
-from emberstate.spark.stage_plan import InputPlan, NullKeys, StagePlan, as_columns, as_row_type, row_type_of_frame
-from emberstate.spark.task_errors import cause_first, one_line, was_stopped
-from emberstate.spark.ticks import AtEnd, Ticks, ticks_of
-from emberstate.spark.windowed_stage import WindowedStage
-from emberstate.state.durations import Duration, as_duration
+from emberstate.spark.slot.failure import cause_first, one_line, was_stopped
+from emberstate.spark.spark_session import NO_CONNECT, missing_settings, refuse_connect
+from emberstate.units import Duration, as_duration
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -16,20 +16,20 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from emberstate.checkpoint.state_backend import StateBackend
+from emberstate.checkpoint.backends import StateBackend
 from emberstate.errors import StateDeclarationError
-from emberstate.runtime.keyed_input import INPUT_COLUMN, ROW_COLUMNS
-from emberstate.spark.batch_runner import BatchRunner
-from emberstate.spark.keyed_frame import event_micros
-from emberstate.spark.pipeline_plan import PipelinePlan, SavepointStart
+from emberstate.runtime.rows.columns import INPUT_COLUMN, ROW_COLUMNS, TIME_COLUMN
+from emberstate.spark.driver.batch_runner import BatchRunner
+from emberstate.spark.driver.keyed_frame import event_micros
+from emberstate.spark.driver.source_position import BY_HAND, SourcePosition
+from emberstate.spark.plan.pipeline import PipelinePlan, SavepointStart
 from emberstate.spark.progress import Progress
-from emberstate.spark.source_position import BY_HAND, SourcePosition
-from emberstate.state.durations import as_duration
+from emberstate.units import as_duration
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from emberstate.runtime.row import RowType
+    from emberstate.runtime.rows.row import RowType
 
 _log = logging.getLogger("emberstate.spark")
 
@@ -115,17 +115,17 @@ def _split(plan: PipelinePlan, df: DataFrame, batches: int) -> Iterator[DataFram
         assert stage.second is not None
         other = event_micros(F.col(f"{ROW_COLUMNS[1]}.`{stage.second[1].event_time}`"), stage.second[1].zone)
         time = F.when(F.col(INPUT_COLUMN) == 0, time).otherwise(other)
-    timed = df.withColumn("__time", time)
+    timed = df.withColumn(TIME_COLUMN, time)
     shares = [number / batches for number in range(1, batches)]
-    cuts: list[int] = [int(cut) for cut in timed.approxQuantile("__time", shares, 0.001)]
+    cuts: list[int] = [int(cut) for cut in timed.approxQuantile(TIME_COLUMN, shares, 0.001)]
     bounds: list[int | None] = [None, *cuts, None]
     for low, high in zip(bounds, bounds[1:]):  # noqa: B905, RUF007
-        chosen = F.lit(True) if low is None else F.col("__time") >= low
+        chosen = F.lit(True) if low is None else F.col(TIME_COLUMN) >= low
         if high is not None:
-            chosen = chosen & (F.col("__time") < high)
+            chosen = chosen & (F.col(TIME_COLUMN) < high)
         if low is None:
-            chosen = chosen | F.col("__time").isNull()  # refused by the slot, not lost on the way there
-        yield timed.filter(chosen).drop("__time")
+            chosen = chosen | F.col(TIME_COLUMN).isNull()  # refused by the slot, not lost on the way there
+        yield timed.filter(chosen).drop(TIME_COLUMN)
 
 
 def _discard(scratch: StateBackend) -> None:

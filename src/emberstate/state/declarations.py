@@ -20,7 +20,7 @@ from emberstate.state.descriptors import (
     StateDescriptor,
     ValueStateDescriptor,
 )
-from emberstate.state.ttl_states import (
+from emberstate.state.ttl.states import (
     Expiry,
     StampedAggregate,
     StampedReduce,

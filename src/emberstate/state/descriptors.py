@@ -18,9 +18,9 @@ from typing import Any, ClassVar, Generic, TypeVar
 from emberstate.codec import Codec, codec_for, key_codec_for
 from emberstate.codec.widening import scalar_type, widened
 from emberstate.errors import StateDeclarationError
-from emberstate.state.durations import Duration, as_duration
 from emberstate.state.states import AggregateFunction
-from emberstate.state.ttl import TtlConfig
+from emberstate.state.ttl.config import TtlConfig
+from emberstate.units import Duration, as_duration
 
 T = TypeVar("T")
 K = TypeVar("K")

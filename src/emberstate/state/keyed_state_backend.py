@@ -14,8 +14,8 @@ from emberstate.state.changes import EntryChange
 from emberstate.state.descriptors import StateDescriptor
 from emberstate.state.key_context import KeyContext
 from emberstate.state.timers import VOID_NAMESPACE, TimerQueue, TimerQueueStatistics
-from emberstate.state.ttl import TtlClock
-from emberstate.state.ttl_clean_up import TtlCleanUpStatistics
+from emberstate.state.ttl.clean_up import TtlCleanUpStatistics
+from emberstate.state.ttl.config import TtlClock
 
 
 class DeclaredState(Protocol):

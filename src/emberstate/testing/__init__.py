@@ -1,6 +1,10 @@
-"""Testing a function without Spark and without a JVM: `Harness`. See docs/testing.md."""
+"""Testing a function without Spark and without a JVM: `Harness`. See docs/testing.md.
 
-from emberstate.runtime.keyed_input import KeyedInput
+`faults` has storages that fail, for tests of the library itself. Imports everything but `spark` and `cli`.
+"""
+
+from emberstate.clock import ManualClock
+from emberstate.runtime.rows.keyed_input import KeyedInput
 from emberstate.testing.harness import START, Harness, HarnessSnapshot, HarnessStatistics
 
-__all__ = ["START", "Harness", "HarnessSnapshot", "HarnessStatistics", "KeyedInput"]
+__all__ = ["START", "Harness", "HarnessSnapshot", "HarnessStatistics", "KeyedInput", "ManualClock"]

@@ -21,27 +21,26 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Final, Literal, Self
 
-from emberstate.checkpoint.clock import ManualClock
-from emberstate.checkpoint.coordinator import CoordinatorStatistics
-from emberstate.checkpoint.memory_state_backend import MemoryStateBackend
-from emberstate.checkpoint.pins import Pin, pin
-from emberstate.checkpoint.state_backend import StateBackend
-from emberstate.checkpoint.verdict import RestoreVerdict
+from emberstate.checkpoint.backends import MemoryStateBackend, StateBackend
+from emberstate.checkpoint.commit.coordinator import CoordinatorStatistics
+from emberstate.checkpoint.manifest.pins import Pin, pin
+from emberstate.checkpoint.restore.verdict import RestoreVerdict
+from emberstate.clock import ManualClock
 from emberstate.errors import KeyContextError, LifecycleError, StateDeclarationError, WatermarkError
 from emberstate.keygroups import DEFAULT_MAX_PARALLELISM
-from emberstate.runtime.domain_timers import KeyedTimer
-from emberstate.runtime.function import ProcessFunction
-from emberstate.runtime.job_spec import JobSpec, RestoreChoices
-from emberstate.runtime.keyed_input import KeyedInput
-from emberstate.runtime.operator import OperatorStatistics
-from emberstate.runtime.outputs import MAIN
-from emberstate.runtime.row import Row, RowType
-from emberstate.runtime.times import MAX_TIME, from_micros, to_micros
-from emberstate.state.durations import Duration, as_micros
+from emberstate.runtime.functions.domain_timers import KeyedTimer
+from emberstate.runtime.functions.function import ProcessFunction
+from emberstate.runtime.operator.operator import OperatorStatistics
+from emberstate.runtime.operator.stage_spec import JobSpec, RestoreChoices
+from emberstate.runtime.rows.keyed_input import KeyedInput
+from emberstate.runtime.rows.outputs import MAIN
+from emberstate.runtime.rows.row import Row, RowType
+from emberstate.runtime.rows.times import MAX_TIME, from_micros, to_micros
 from emberstate.state.timers import VOID_NAMESPACE
 from emberstate.testing import peek
 from emberstate.testing.input_batches import batches_by_slot, coerced, record_batch
 from emberstate.testing.local_job import CrashPoint, JobStatistics, LocalJob, Work
+from emberstate.units import Duration, as_micros
 
 #: The processing time that a harness starts at, unless it is told another.
 START: Final = datetime(2026, 1, 1, tzinfo=UTC)

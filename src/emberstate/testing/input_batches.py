@@ -14,10 +14,11 @@ import pyarrow as pa
 
 from emberstate.errors import RowTypeError
 from emberstate.keygroups import slot_for_key_group
-from emberstate.runtime.arrow_rows import batch_of
-from emberstate.runtime.job_spec import JobSpec
-from emberstate.runtime.keyed_input import INPUT_COLUMN, KEY_GROUP_COLUMN, ROW_COLUMNS, InputRows
-from emberstate.runtime.row import RowType
+from emberstate.runtime.operator.stage_spec import JobSpec
+from emberstate.runtime.rows.arrow_rows import batch_of
+from emberstate.runtime.rows.columns import INPUT_COLUMN, KEY_GROUP_COLUMN, ROW_COLUMNS
+from emberstate.runtime.rows.keyed_input import InputRows
+from emberstate.runtime.rows.row import RowType
 
 _Place = tuple[int, int]  # which input, and the row's position there
 

@@ -18,24 +18,24 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from emberstate.checkpoint.acknowledgement import Acknowledgement, SlotTask
-from emberstate.checkpoint.catalogue import read_checkpoint
-from emberstate.checkpoint.chain import ChainPolicy
-from emberstate.checkpoint.clock import ManualClock
-from emberstate.checkpoint.coordinator import CheckpointCoordinator, Redelivery, Transaction
-from emberstate.checkpoint.layout import intent_path, new_id
-from emberstate.checkpoint.manifest import Manifest, Operator
-from emberstate.checkpoint.opening import judge
-from emberstate.checkpoint.state_backend import StateBackend
-from emberstate.checkpoint.stored_files import read_place
-from emberstate.checkpoint.verdict import RestoreVerdict
-from emberstate.runtime.job_spec import JobSpec, RestoreChoices
-from emberstate.runtime.operator import KeyedOperator
-from emberstate.runtime.operator_slot import OperatorSlot, agreed_broadcast
-from emberstate.runtime.output_files import read_output
-from emberstate.runtime.row import Row
+from emberstate.checkpoint.backends import StateBackend
+from emberstate.checkpoint.commit.coordinator import CheckpointCoordinator, Redelivery, Transaction
+from emberstate.checkpoint.commit.messages import Acknowledgement, SlotTask
+from emberstate.checkpoint.manifest.catalogue import read_checkpoint
+from emberstate.checkpoint.manifest.chain import ChainPolicy
+from emberstate.checkpoint.manifest.layout import intent_path, new_id
+from emberstate.checkpoint.manifest.model import Manifest, Operator
+from emberstate.checkpoint.manifest.open_files import read_place
+from emberstate.checkpoint.restore.operators import judge
+from emberstate.checkpoint.restore.verdict import RestoreVerdict
+from emberstate.clock import ManualClock
+from emberstate.runtime.operator.operator import KeyedOperator
+from emberstate.runtime.operator.slot import OperatorSlot, agreed_broadcast
+from emberstate.runtime.operator.stage_spec import JobSpec, RestoreChoices
+from emberstate.runtime.rows.outputs import read_output
+from emberstate.runtime.rows.row import Row
 from emberstate.state.keyed_state_backend import KeyedStateBackend
-from emberstate.state.ttl import TtlClock
+from emberstate.state.ttl.config import TtlClock
 from emberstate.testing.round_trip import check_round_trip
 
 #: Chains are short, so that a test of a few transactions meets deltas, merged deltas and bases.

@@ -12,16 +12,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from emberstate.checkpoint.manifest import Operator
+from emberstate.checkpoint.manifest.model import Operator
 from emberstate.errors import StateDeclarationError
 from emberstate.keygroups import KeyGroupRange
-from emberstate.runtime.domain_timers import KeyedTimer
-from emberstate.runtime.element_runner import TIMER_QUEUES
-from emberstate.runtime.operator_slot import broadcast_operator_name
+from emberstate.runtime.functions.domain_timers import KeyedTimer
+from emberstate.runtime.operator.runner import TIMER_QUEUES
+from emberstate.runtime.operator.slot import broadcast_operator_name
 from emberstate.state.descriptors import AggregatingStateDescriptor, StateDescriptor
 from emberstate.state.keyed_state_backend import KeyedStateBackend
-from emberstate.state.stamped import Stamped
-from emberstate.state.ttl_filter import unexpired
+from emberstate.state.ttl.filter import unexpired
+from emberstate.state.ttl.stamped import Stamped
 from emberstate.testing.local_job import LocalJob
 from emberstate.testing.round_trip import restored_copy
 

@@ -14,20 +14,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from emberstate.checkpoint.manifest import Operator, SlotChain
-from emberstate.checkpoint.opening import settled_of
-from emberstate.checkpoint.restore_part import RestorePart
-from emberstate.checkpoint.restore_rows import restore
-from emberstate.checkpoint.state_bindings import StateBinding, bindings_of
-from emberstate.checkpoint.storage import Storage
-from emberstate.checkpoint.stored_files import open_state_file
+from emberstate.checkpoint.files.bindings import StateBinding, bindings_of
+from emberstate.checkpoint.manifest.model import Operator, SlotChain
+from emberstate.checkpoint.manifest.open_files import open_state_file
+from emberstate.checkpoint.restore.file_slice import RestorePart
+from emberstate.checkpoint.restore.load import restore
+from emberstate.checkpoint.restore.operators import settled_of
 from emberstate.codec import OpaqueCodec
 from emberstate.errors import InvariantError
-from emberstate.heap.heap_keyed_state_backend import HeapKeyedStateBackend
+from emberstate.heap.backend import HeapKeyedStateBackend
 from emberstate.keygroups import KeyGroupRange
 from emberstate.state.keyed_state_backend import KeyedStateBackend, KeyedStateSnapshot
-from emberstate.state.stamped import Stamped
-from emberstate.state.ttl_filter import unexpired
+from emberstate.state.ttl.filter import unexpired
+from emberstate.state.ttl.stamped import Stamped
+from emberstate.storage.interface import Storage
 
 
 def check_round_trip(

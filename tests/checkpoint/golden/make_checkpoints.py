@@ -17,19 +17,19 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from emberstate.checkpoint.chain import ChainPolicy
-from emberstate.checkpoint.clock import ManualClock
-from emberstate.checkpoint.coordinator import CheckpointCoordinator, Transaction
-from emberstate.checkpoint.envelope import FORMAT_VERSION
-from emberstate.checkpoint.fs_state_backend import FsStateBackend
-from emberstate.checkpoint.opening import OperatorSpec
-from emberstate.checkpoint.slot_checkpoint import SlotCheckpoint
-from emberstate.checkpoint.state_bindings import binding_of_state
-from emberstate.checkpoint.storage import Storage
-from emberstate.heap.heap_keyed_state_backend import HeapKeyedStateBackend
+from emberstate.checkpoint.backends import FsStateBackend
+from emberstate.checkpoint.commit.coordinator import CheckpointCoordinator, Transaction
+from emberstate.checkpoint.commit.slot import SlotCheckpoint
+from emberstate.checkpoint.files.bindings import binding_of_state
+from emberstate.checkpoint.manifest.chain import ChainPolicy
+from emberstate.checkpoint.manifest.envelope import FORMAT_VERSION
+from emberstate.checkpoint.restore.operators import OperatorSpec
+from emberstate.clock import ManualClock
+from emberstate.heap.backend import HeapKeyedStateBackend
 from emberstate.keygroups import KeyGroupRange, KeySchema
 from emberstate.state.descriptors import StateDescriptor, ValueStateDescriptor
 from emberstate.state.keyed_state_backend import KeyedStateBackend
+from emberstate.storage.interface import Storage
 
 from ..state_file_world import MAX_PARALLELISM, content_of, do, make_backend
 from .make_state_files import EXAMPLE_SEEN, EXAMPLE_TOTAL, FOLDER, STEPS, plain, plain_content

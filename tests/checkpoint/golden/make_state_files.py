@@ -14,15 +14,15 @@ import json
 from pathlib import Path
 from typing import Any
 
-from emberstate.checkpoint.delta_merge import merge_deltas
-from emberstate.checkpoint.state_file import BaseWriter, write_delta
-from emberstate.checkpoint.state_file_reader import StateFileReader
-from emberstate.checkpoint.state_meta import FORMAT_VERSION
-from emberstate.heap.heap_keyed_state_backend import HeapKeyedStateBackend
+from emberstate.checkpoint.files.meta import FORMAT_VERSION
+from emberstate.checkpoint.files.reader import StateFileReader
+from emberstate.checkpoint.files.writer import BaseWriter, write_delta
+from emberstate.checkpoint.restore.merge import merge_deltas
+from emberstate.heap.backend import HeapKeyedStateBackend
 from emberstate.keygroups import KeySchema
 from emberstate.state.descriptors import MapStateDescriptor, ValueStateDescriptor
-from emberstate.state.stamped import Stamped
-from emberstate.state.ttl import TtlConfig
+from emberstate.state.ttl.config import TtlConfig
+from emberstate.state.ttl.stamped import Stamped
 
 from ..state_file_world import content_of, do, make_backend
 

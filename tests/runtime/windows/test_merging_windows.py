@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emberstate.errors import InvariantError
-from emberstate.heap.heap_keyed_state_backend import HeapKeyedStateBackend
+from emberstate.heap.backend import HeapKeyedStateBackend
 from emberstate.keygroups import KeySchema
 from emberstate.runtime.windows.merging_windows import MERGING_WINDOWS, MergingWindowSet
 from emberstate.runtime.windows.time_window import TimeWindow

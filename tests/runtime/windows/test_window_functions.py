@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from emberstate.checkpoint.state_file_reader import StateFileReader
+from emberstate.checkpoint.files.reader import StateFileReader
 from emberstate.errors import RestoreRefusedError, StateDeclarationError, UserFunctionError
-from emberstate.runtime.function import declarations
-from emberstate.runtime.row import RowType
-from emberstate.runtime.times import MAX_TIME
+from emberstate.runtime.functions.function import declarations
+from emberstate.runtime.rows.row import RowType
+from emberstate.runtime.rows.times import MAX_TIME
 from emberstate.runtime.windows.assigners import (
     EventTimeSessionWindows,
     GlobalWindows,

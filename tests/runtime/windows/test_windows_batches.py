@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from emberstate.keygroups import range_for_slot
-from emberstate.runtime.times import MAX_TIME
+from emberstate.runtime.rows.times import MAX_TIME
 from emberstate.runtime.windows.window_function import WindowFunction
 from tests.runtime.windows.model import Rule, Shape
 from tests.runtime.windows.world import FOLDS, MAX_PARALLELISM, World, function_of

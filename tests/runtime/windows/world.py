@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
 
-from emberstate.checkpoint.restore_rows import restore
-from emberstate.checkpoint.state_file import BaseWriter
-from emberstate.checkpoint.state_file_reader import StateFileReader
-from emberstate.heap.heap_keyed_state_backend import HeapKeyedStateBackend
+from emberstate.checkpoint.files.reader import StateFileReader
+from emberstate.checkpoint.files.writer import BaseWriter
+from emberstate.checkpoint.restore.load import restore
+from emberstate.heap.backend import HeapKeyedStateBackend
 from emberstate.keygroups import KeyGroupRange, KeySchema
-from emberstate.runtime.element_runner import TIMER_QUEUES
-from emberstate.runtime.operator import KeyedOperator
+from emberstate.runtime.operator.operator import KeyedOperator
+from emberstate.runtime.operator.runner import TIMER_QUEUES
 from emberstate.runtime.windows.assigners import (
     EventTimeSessionWindows,
     GlobalWindows,

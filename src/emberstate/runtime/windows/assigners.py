@@ -27,7 +27,7 @@ from emberstate.runtime.windows.slices import SliceGrid
 from emberstate.runtime.windows.time_window import GlobalWindow, TimeWindow
 from emberstate.runtime.windows.trigger import Trigger
 from emberstate.runtime.windows.triggers import EventTimeTrigger, NeverTrigger, ProcessingTimeTrigger
-from emberstate.state.durations import Duration, as_micros
+from emberstate.units import Duration, as_micros
 
 #: Windows end within int64 microseconds, wherever a row's time is between the years 1 and 9999.
 _LONGEST: Final = 2**62

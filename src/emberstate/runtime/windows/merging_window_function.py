@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from emberstate.runtime.context import FunctionContext
-from emberstate.runtime.declared_states import Declaration
-from emberstate.runtime.domain_timers import KeyedTimer
+from emberstate.runtime.functions.context import FunctionContext
+from emberstate.runtime.functions.declared_states import Declaration
+from emberstate.runtime.functions.domain_timers import KeyedTimer
 from emberstate.runtime.windows.merging_windows import MERGING_WINDOWS, Merge, MergingWindowSet
 from emberstate.runtime.windows.time_window import TimeWindow
 from emberstate.runtime.windows.trigger import TriggerResult

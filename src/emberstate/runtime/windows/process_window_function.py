@@ -9,8 +9,8 @@ from datetime import datetime
 from typing import Any
 
 from emberstate.errors import StateDeclarationError
-from emberstate.runtime.context import FunctionContext
-from emberstate.runtime.function import Outputs
+from emberstate.runtime.functions.context import FunctionContext
+from emberstate.runtime.functions.function import Outputs
 from emberstate.state.descriptors import StateDescriptor
 
 

@@ -15,7 +15,7 @@ import dataclasses
 from datetime import datetime
 from typing import NamedTuple
 
-from emberstate.runtime.times import MAX_TIME, from_micros
+from emberstate.runtime.rows.times import MAX_TIME, from_micros
 
 
 class TimeWindow(NamedTuple):

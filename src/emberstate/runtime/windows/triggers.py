@@ -12,10 +12,10 @@ import dataclasses
 from typing import Any, ClassVar
 
 from emberstate.errors import StateDeclarationError
-from emberstate.runtime.times import MAX_TIME
+from emberstate.runtime.rows.times import MAX_TIME
 from emberstate.runtime.windows.trigger import Trigger, TriggerContext, TriggerResult
 from emberstate.state.descriptors import ReducingStateDescriptor, StateDescriptor
-from emberstate.state.durations import Duration, as_micros
+from emberstate.units import Duration, as_micros
 
 CONTINUE = TriggerResult.CONTINUE
 FIRE = TriggerResult.FIRE

@@ -21,12 +21,12 @@ from collections.abc import Hashable, Mapping
 from typing import Any, Final
 
 from emberstate.errors import KeyContextError
-from emberstate.runtime.context import FunctionContext
-from emberstate.runtime.declared_states import Declaration
-from emberstate.runtime.domain_timers import KeyedTimer, TimeDomain
-from emberstate.runtime.element_loop import collect
-from emberstate.runtime.function import KeyedProcessFunction, Outputs
-from emberstate.runtime.times import MAX_TIME
+from emberstate.runtime.functions.context import FunctionContext
+from emberstate.runtime.functions.declared_states import Declaration
+from emberstate.runtime.functions.domain_timers import KeyedTimer, TimeDomain
+from emberstate.runtime.functions.function import KeyedProcessFunction, Outputs
+from emberstate.runtime.operator.loop import collect
+from emberstate.runtime.rows.times import MAX_TIME
 from emberstate.runtime.windows.assigners import WindowAssigner
 from emberstate.runtime.windows.process_window_function import ProcessWindowFunction, WindowContext
 from emberstate.runtime.windows.time_window import GlobalWindow, TimeWindow

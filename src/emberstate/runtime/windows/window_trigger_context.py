@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from emberstate.errors import StateDeclarationError
-from emberstate.runtime.context import FunctionContext
-from emberstate.runtime.times import MIN_TIME
+from emberstate.runtime.functions.context import FunctionContext
+from emberstate.runtime.rows.times import MIN_TIME
 from emberstate.runtime.windows.trigger import TriggerContext
 from emberstate.state.descriptors import StateDescriptor
 

@@ -1,7 +1,7 @@
 """`window(…)`: from an assigner to a function of the runtime.
 
 >>> from emberstate import AggregateFunction, HeapKeyedStateBackend, KeySchema
->>> from emberstate.runtime.operator import KeyedOperator
+>>> from emberstate.runtime.operator.operator import KeyedOperator
 >>> from emberstate.runtime.windows.assigners import TumblingEventTimeWindows
 >>> class Count(AggregateFunction[tuple[int], int, int]):
 ...     def create_accumulator(self): return 0
@@ -31,7 +31,7 @@ from typing import Any, TypeVar, get_args, get_origin
 
 from emberstate.codec import Codec
 from emberstate.errors import StateDeclarationError
-from emberstate.runtime.row import RowType
+from emberstate.runtime.rows.row import RowType
 from emberstate.runtime.windows.assigners import SlidingWindows, WindowAssigner
 from emberstate.runtime.windows.merging_window_function import MERGING_CONTENTS, MergingWindowFunction
 from emberstate.runtime.windows.plain_window_function import PlainWindowFunction
@@ -49,8 +49,8 @@ from emberstate.state.descriptors import (
     ReducingStateDescriptor,
     StateDescriptor,
 )
-from emberstate.state.durations import Duration, as_micros
 from emberstate.state.states import AggregateFunction
+from emberstate.units import Duration, as_micros
 
 T = TypeVar("T")
 

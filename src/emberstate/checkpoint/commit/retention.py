@@ -1,0 +1,297 @@
+"""`Retention`: which checkpoints are kept, and how everything else is deleted without ever touching what is needed.
+
+Kept are the last `retained` commits with the openings among them, the newest checkpoint whatever it is, and
+what is pinned. Savepoints are no business of the collector's: they need nothing outside their own folder, and
+nothing inside it is ever listed or deleted here.
+
+After each commit, what the checkpoints that fell out of retention needed, and no other does, is deleted, from
+what is in memory (`committed`). At a start, and on demand, everything is listed (`collect`): that finds what
+crashes and failures have left.
+
+Why a file that is needed is never deleted
+1. One collects at a time, almost: the holder of the newest incarnation. A process that was overtaken a moment
+   ago may still be deleting; so each round lists first and then asks who holds the job. If it is still us,
+   everything listed was written by us or by older holders, because a newer one writes nothing before its claim.
+2. A newer holder goes on from a checkpoint that the overtaken one keeps: from the newest; or it looks for marks
+   after its claim (`pins.check_not_condemned`), where the overtaken one marks before it asks who holds the job.
+   A marked checkpoint is collected by later holders too, whatever they retain.
+3. A file that no kept manifest names can be named by a later one only if a transaction in flight has written it,
+   or a rewrite that is ordered. So between transactions every such file is garbage, and while one is in flight
+   (`begun`) files of our own incarnation stay. Files of rewrites bear the order's id in their name; they stay
+   while it is `unfinished`, and are never taken up afterwards. What older incarnations wrote and no manifest
+   names is never taken up, for their commits are fenced.
+4. Order: mark, look for pins, ask who holds the job, delete manifests, then files. A crash anywhere leaves whole
+   checkpoints, and files that nobody names.
+5. While a kept manifest cannot be read, no file is deleted: it might name any. It is logged, counted, and over
+   when that checkpoint falls out of retention.
+Age of files plays no part.
+
+A failure to delete never fails a commit: it is counted and logged, and tried again.
+
+Thread safety: the coordinator's thread.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from emberstate.checkpoint.commit.garbage import (
+    beyond_retention,
+    check_retained,
+    garbage,
+    past_intents,
+    protected_paths,
+)
+from emberstate.checkpoint.manifest.catalogue import read_checkpoint
+from emberstate.checkpoint.manifest.incarnation import check_newest
+from emberstate.checkpoint.manifest.layout import (
+    CHECKPOINTS,
+    CLAIMS,
+    CONDEMNED,
+    INTENTS,
+    OUTPUT,
+    STATE,
+    condemned_path,
+    intent_path,
+    manifest_path,
+    number_in,
+)
+from emberstate.checkpoint.manifest.model import Holder, Manifest
+from emberstate.checkpoint.manifest.pins import condemn, condemned_numbers, pinned_numbers
+from emberstate.errors import (
+    CheckpointCollectedError,
+    CorruptionError,
+    EmberstateError,
+    FencedError,
+    InvariantError,
+    RestoreRefusedError,
+)
+from emberstate.storage.interface import Storage
+
+log = logging.getLogger("emberstate.checkpoint")
+
+#: How many commits are kept.
+DEFAULT_RETAINED: Final = 3
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Collected:
+    """What a full collection found and did."""
+
+    #: The checkpoints that are there now, and those among them that are there because they are pinned.
+    kept: tuple[int, ...]
+    pinned: tuple[int, ...]
+    #: Kept ones that cannot be read: as long as there are any, no files are deleted.
+    unreadable: tuple[int, ...]
+    checkpoints_deleted: int
+    files_deleted: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RetentionStatistics:
+    """What was deleted since the start."""
+
+    kept: int
+    checkpoints_deleted: int
+    files_deleted: int
+    #: Rounds after a commit or at the start that failed, and were logged.
+    failures: int
+    #: Rounds that deleted no files because a kept manifest cannot be read.
+    refusals: int
+
+
+class Retention:
+    """Deletes what is not needed any more; owned by the coordinator.
+
+    >>> from emberstate.checkpoint.commit.coordinator import CheckpointCoordinator, OperatorSpec
+    >>> from emberstate.storage.memory import MemoryStorage
+    >>> from emberstate.keygroups import KeySchema
+    >>> storage, counts = MemoryStorage(), OperatorSpec(name="counts", key_schema=KeySchema.from_python(str))
+    >>> for start in range(3):
+    ...     coordinator = CheckpointCoordinator.open(storage, "clicks", [counts])
+    >>> coordinator.retention.collect(frozenset()).kept
+    (3,)
+    """
+
+    def __init__(self, storage: Storage, holder: Holder, retained: int = DEFAULT_RETAINED) -> None:
+        """`holder` collects; the last `retained` commits are kept."""
+        check_retained(retained)
+        self._storage = storage
+        self._holder = holder
+        self._retained = retained
+        self._known: dict[int, Manifest | None] = {}
+        self._surveyed = False  # whether _known has all there are
+        self._worked = False  # whether a batch has ever begun under this incarnation
+        self._in_flight: int | None = None  # the checkpoint that is being made
+        self._pinned: set[int] = set()  # beyond retention, and seen to be pinned
+        self._doomed: set[str] = set()  # files to delete, unless a kept manifest names them
+        self._intents: set[str] = set()  # of all batches but the one in flight
+        self._marks: set[str] = set()  # our own marks, of checkpoints that are gone
+        self._checkpoints = self._files = self._failures = self._refusals = 0
+
+    def opened(self, manifest: Manifest) -> None:
+        """Collect at the start; `manifest` is the opening. A failure is logged and made up for later."""
+        self._add(manifest)
+        self._guarded(lambda: self.collect(frozenset()))
+
+    def begun(self, number: int) -> None:
+        """A transaction begins that is to become checkpoint `number`: what it writes is named by nothing yet."""
+        self._in_flight = number
+        self._worked = True
+
+    def committed(self, manifest: Manifest, unfinished: frozenset[str]) -> None:
+        """Delete what is not needed any more after a commit. A failure is logged and made up for later."""
+        newest = max(self._known, default=0)
+        before = self._known.get(newest)
+        if manifest.parent is None or manifest.parent.number != newest:
+            self._surveyed = False  # one came between, whose commit seemed to have failed
+        self._add(manifest)
+        self._in_flight = None
+        if before is not None and manifest.batch is not None:
+            self._intents.add(intent_path(manifest.batch.id, before.origin))
+        if not self._surveyed:
+            self._guarded(lambda: self.collect(unfinished))
+            return
+        self._guarded(self._drop_oldest)
+
+    def collect(self, unfinished: frozenset[str]) -> Collected:
+        """Delete everything that is not needed, after a look at everything that is there.
+
+        `unfinished` are the ids of rewrites that slots may be writing.
+
+        Raises:
+            FencedError: another process holds the job: what is needed is its business now.
+            StorageError: something could not be listed, read or deleted; nothing that is needed is gone.
+        """
+        storage, checkpoints, files = self._storage, self._checkpoints, self._files
+        if not self._worked:
+            # Nobody works for this incarnation yet: these are of the dead, or of writers that will write anew.
+            storage.remove_leftovers(lambda writer: False)
+        listed = [*storage.list(STATE), *storage.list(OUTPUT)]
+        intents, claims, marks = storage.list(INTENTS), storage.list(CLAIMS), storage.list(CONDEMNED)
+        listed += (found := storage.list(CHECKPOINTS))
+        self._survey(found)
+        condemned = {number for number in condemned_numbers(marks) if number in self._known}
+        drop = (condemned - {max(self._known)}) | beyond_retention(self._known, self._retained)
+        self._delete_checkpoints(self._condemn(drop))
+        self._marks.update(path for path in marks if number_in(path) not in self._known)
+        over = [path for path in claims if (number_in(path) or 0) < self._holder.incarnation]
+        self._intents.update(intents)
+        over += past_intents(intents, self._known)
+        protected = protected_paths(self._known)
+        if protected is not None:
+            over += garbage(listed, protected, self._holder.incarnation, unfinished, self._in_flight)
+        self._delete_files(over, protected)
+        self._surveyed = True
+        return Collected(
+            kept=tuple(sorted(self._known)),
+            pinned=tuple(sorted(self._pinned)),
+            unreadable=tuple(sorted(number for number, known in self._known.items() if known is None)),
+            checkpoints_deleted=self._checkpoints - checkpoints,
+            files_deleted=self._files - files,
+        )
+
+    def statistics(self) -> RetentionStatistics:
+        """What was done so far."""
+        return RetentionStatistics(
+            len(self._known), self._checkpoints, self._files, self._failures, self._refusals
+        )
+
+    def check_invariants(self) -> None:
+        """Raise `InvariantError` if what is known is not what is to be kept."""
+        if self._surveyed and not self._failures:
+            left = beyond_retention(self._known, self._retained) - self._pinned
+            if left:
+                raise InvariantError(f"checkpoints {sorted(left)} are beyond retention, not pinned, and known")
+
+    # -- parts ----------------------------------------------------------------------------------------------
+
+    def _drop_oldest(self) -> None:
+        """The round after a commit: from what is in memory, with one look at the pins."""
+        drop = beyond_retention(self._known, self._retained) - self._pinned
+        if not drop and not self._doomed:
+            return
+        self._delete_checkpoints(self._condemn(drop))
+        self._delete_files(past_intents(self._intents, self._known), protected_paths(self._known))
+
+    def _add(self, manifest: Manifest) -> None:
+        self._known[manifest.number] = manifest
+
+    def _survey(self, listed: Iterable[str]) -> None:
+        """Know every checkpoint that is there; manifests never change, so that each is read once."""
+        numbers = {
+            number for path in listed if (number := number_in(path)) is not None and path == manifest_path(number)
+        }
+        newest = max(self._known, default=0)
+        if newest and newest not in numbers:
+            check_newest(self._storage, self._holder, "collecting")
+            raise CorruptionError(
+                f"checkpoint {newest}, which this process wrote, is not in {self._storage.describe()} any more: "
+                f"somebody deletes files there. Nothing is collected; if it does not come back, start from a savepoint."
+            )
+        known: dict[int, Manifest | None] = {}
+        for number in sorted(numbers):
+            try:
+                known[number] = self._known.get(number) or read_checkpoint(self._storage, number)
+            except CheckpointCollectedError:
+                continue  # by a holder that was overtaken and is not quite dead
+            except (CorruptionError, RestoreRefusedError) as error:
+                known[number] = None
+                log.warning("collecting: checkpoint %d cannot be read: %s", number, error)
+        self._known = known
+
+    def _condemn(self, drop: set[int]) -> set[int]:
+        """Which of the checkpoints may be deleted: marked, not pinned, and the job is still ours."""
+        marks = {number: condemn(self._storage, number, self._holder) for number in sorted(drop)}
+        pinned = pinned_numbers(self._storage) if drop else set()
+        kept = drop & pinned
+        if drop:
+            self._pinned = (self._pinned | kept) & pinned
+        try:
+            check_newest(self._storage, self._holder, "collecting")
+        except FencedError:
+            self._storage.delete_all(marks.values())
+            raise
+        if kept:
+            self._storage.delete_all(marks[number] for number in sorted(kept))
+        return drop - kept
+
+    def _delete_checkpoints(self, numbers: set[int]) -> None:
+        """Delete manifests; their files are doomed from here on, unless others need them."""
+        if not numbers:
+            return
+        self._storage.delete_all([manifest_path(number) for number in sorted(numbers)])
+        for number in numbers:
+            manifest = self._known.pop(number)
+            self._checkpoints += 1
+            self._marks.add(condemned_path(number, self._holder.incarnation))
+            if manifest is None:
+                self._surveyed = False  # nobody knows what it named: the next round looks at everything
+            else:
+                self._doomed.update(place.path for place in manifest.places())
+
+    def _delete_files(self, over: Iterable[str], protected: set[str] | None) -> None:
+        """Delete what is over, and what is doomed and not needed by what is kept. `protected` None: not files."""
+        paths = {*over, *self._marks}
+        if protected is None:
+            self._refusals += 1
+            log.warning("collecting: no state files are deleted while a checkpoint that is kept cannot be read")
+        else:
+            paths |= self._doomed - protected
+        if paths:
+            self._storage.delete_all(sorted(paths))
+        self._files += len(paths)
+        self._marks.clear()
+        self._intents -= paths
+        if protected is not None:
+            self._doomed.clear()
+
+    def _guarded(self, collect: Callable[[], object]) -> None:
+        try:
+            collect()
+        except (EmberstateError, OSError) as error:
+            self._failures += 1
+            log.warning("collecting what is not needed any more failed, and is tried again later: %s", error)

@@ -1,0 +1,119 @@
+"""Which checkpoint a start goes on from.
+
+The newest one. If it is damaged, that is an error by default; a user may choose to go on from the one before
+instead, and is told what is lost by it.
+
+Thread safety: as the storage.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from typing import Literal
+
+from emberstate.checkpoint.manifest.catalogue import checkpoint_numbers, read_checkpoint, verify
+from emberstate.checkpoint.manifest.model import Manifest, Output
+from emberstate.errors import (
+    CheckpointCollectedError,
+    CorruptionError,
+    RestoreRefusedError,
+    StorageNotFoundError,
+)
+from emberstate.storage.interface import Storage
+
+log = logging.getLogger("emberstate.checkpoint")
+
+OnCorruption = Literal["fail", "previous"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Latest:
+    """What was found."""
+
+    manifest: Manifest | None
+    #: The largest number that is taken, whether that checkpoint is sound or not; 0 if none is.
+    newest_number: int
+
+
+def find_latest(
+    storage: Storage, job: str, number: int | None = None, on_corruption: OnCorruption = "fail"
+) -> Latest:
+    """The checkpoint of `number`, or the newest.
+
+    With "previous", a checkpoint is taken only after everything that it names was read and is sound.
+
+    Raises:
+        CorruptionError: it is damaged; with "previous", all are.
+        RestoreRefusedError: it is another job's.
+    """
+    if on_corruption not in ("fail", "previous"):
+        raise ValueError(f"on_corruption is 'fail' or 'previous', found {on_corruption!r}")
+    numbers = checkpoint_numbers(storage)
+    if not numbers:
+        if number is not None:
+            raise CheckpointCollectedError(f"there is no checkpoint {number} in {storage.describe()}, nor any other")
+        return Latest(None, 0)
+    if number is not None:
+        return Latest(_of_job(read_checkpoint(storage, number), job), numbers[-1])
+    if on_corruption == "fail":
+        try:
+            return Latest(_of_job(read_checkpoint(storage, numbers[-1]), job), numbers[-1])
+        except CheckpointCollectedError:
+            if checkpoint_numbers(storage)[-1:] <= numbers[-1:]:
+                raise
+            return find_latest(storage, job, number, on_corruption)  # a later one has come, and this one gone
+        except CorruptionError as error:
+            raise CorruptionError(
+                f"the newest checkpoint is damaged: {error}. There are {len(numbers) - 1} older ones; to go on from "
+                f"the newest sound one, and lose the batches after it, open with on_corruption='previous'; of a "
+                f"pipeline, make a savepoint of an older checkpoint (emberstate savepoint create) and start from that."
+            ) from error
+    return Latest(_newest_sound(storage, job, numbers), numbers[-1])
+
+
+def _newest_sound(storage: Storage, job: str, numbers: list[int]) -> Manifest:
+    problems: list[str] = []
+    for number in reversed(numbers):
+        try:
+            manifest = _of_job(read_checkpoint(storage, number), job)
+            found = verify(storage, manifest).problems
+        except (CorruptionError, CheckpointCollectedError) as error:
+            found = (str(error),)
+        if not found:
+            if problems:
+                log.warning(
+                    "%s is the newest sound one; %d newer are damaged and given up, with all batches after it: %s",
+                    manifest.describe(), numbers.index(numbers[-1]) - numbers.index(number), "; ".join(problems),
+                )  # fmt: skip
+            return manifest
+        problems.append(f"checkpoint {number}: {found[0]}")
+    raise CorruptionError(
+        f"all {len(numbers)} checkpoints in {storage.describe()} are damaged: {'; '.join(problems)}. Start from a "
+        f"savepoint, or from a copy of the storage."
+    )
+
+
+def _of_job(manifest: Manifest, job: str) -> Manifest:
+    if manifest.job != job:
+        raise RestoreRefusedError(
+            f"{manifest.describe()} is not of job {job!r}: give every job a location of its own"
+        )
+    return manifest
+
+
+def kept_outputs(storage: Storage, found: Latest) -> tuple[Output, ...] | None:
+    """The outputs of what was found; None if they are gone: before outputs lived as long as their checkpoint, they
+    were deleted once a later batch had committed."""
+    manifest = found.manifest
+    if manifest is None:
+        return ()
+    if manifest.delivered:
+        return None
+    if manifest.number < found.newest_number:
+        try:
+            for path in {output.place.path for output in manifest.outputs}:
+                storage.size(path)
+        except StorageNotFoundError:
+            return None
+    return manifest.outputs

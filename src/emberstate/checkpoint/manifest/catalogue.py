@@ -1,0 +1,182 @@
+"""The checkpoints that are there: listing, reading and verifying them. Whoever reads needs nothing else, and
+takes no lock.
+
+Thread safety: as the storage.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import errno
+from collections.abc import Callable, Iterator
+
+from emberstate.checkpoint.manifest.envelope import MAX_BYTES
+from emberstate.checkpoint.manifest.layout import (
+    CHECKPOINTS,
+    MANIFEST,
+    SAVEPOINTS,
+    manifest_path,
+    number_in,
+    savepoint_path,
+)
+from emberstate.checkpoint.manifest.location_hints import nothing_in
+from emberstate.checkpoint.manifest.model import Manifest, Place, open_manifest
+from emberstate.checkpoint.manifest.open_files import open_state_file, verify_place
+from emberstate.errors import CheckpointCollectedError, CorruptionError, StorageError, StorageNotFoundError
+from emberstate.storage.interface import Storage
+
+
+def checkpoint_numbers(storage: Storage) -> list[int]:
+    """The numbers of all checkpoints, ascending; whether they can be read is another matter."""
+    return sorted(
+        number
+        for path in storage.list(CHECKPOINTS)
+        if path.endswith(f"/{MANIFEST}") and (number := number_in(path)) is not None and path == manifest_path(number)
+    )
+
+
+def savepoint_names(storage: Storage) -> list[str]:
+    """The names of all savepoints, sorted."""
+    return [
+        parts[1]
+        for path in storage.list(SAVEPOINTS)
+        if len(parts := path.split("/")) == 3 and parts[2] == MANIFEST
+    ]
+
+
+def read_checkpoint(storage: Storage, number: int) -> Manifest:
+    """The manifest of a checkpoint.
+
+    Raises:
+        CheckpointCollectedError: there is none of this number, or not any more.
+        CorruptionError: it is damaged.
+    """
+    path = manifest_path(number)
+    try:
+        data = _read_manifest(storage, path)
+    except StorageNotFoundError:
+        there = checkpoint_numbers(storage)
+        if not there and not savepoint_names(storage):
+            raise CheckpointCollectedError(f"there is no checkpoint {number}: {nothing_in(storage)}") from None
+        raise CheckpointCollectedError(
+            f"checkpoint {number} is not in {storage.describe()}: it was collected, or never there. There are "
+            f"{'none' if not there else f'{there[0]} to {there[-1]}'}; pin a checkpoint to keep it while it is read."
+        ) from None
+    return _of_number(open_manifest(data, path), number, path)
+
+
+def read_savepoint(storage: Storage, name: str) -> Manifest:
+    """The manifest of a savepoint."""
+    path = savepoint_path(name)
+    try:
+        data = _read_manifest(storage, path)
+    except StorageNotFoundError:
+        there = savepoint_names(storage)
+        if not there and not checkpoint_numbers(storage):
+            raise CheckpointCollectedError(f"there is no savepoint {name!r}: {nothing_in(storage)}") from None
+        raise CheckpointCollectedError(
+            f"there is no savepoint {name!r} in {storage.describe()}; there are {there}"
+        ) from None
+    return _self_contained(open_manifest(data, path), path)
+
+
+@contextlib.contextmanager
+def naming_missing(storage: Storage, manifest: Manifest) -> Iterator[None]:
+    """Say why a file that a manifest names is not there: its checkpoint was collected, or it is damaged."""
+    try:
+        yield
+    except StorageNotFoundError as error:
+        home = _home(manifest)
+        try:
+            storage.size(home)
+        except StorageNotFoundError:
+            raise CheckpointCollectedError(
+                f"{manifest.describe()} was collected while it was read: {home} is gone from {storage.describe()}. "
+                f"Open a newer one, or pin a checkpoint to keep it while it is read."
+            ) from None
+        raise CorruptionError(
+            f"{manifest.describe()} is damaged: it names a file that is not there ({error.strerror}). Restore an older "
+            f"checkpoint or a savepoint."
+        ) from error
+
+
+def _home(manifest: Manifest) -> str:
+    """The path of the manifest itself."""
+    if manifest.kind == "savepoint":
+        return next(f"{place.path.rpartition('/')[0]}/{MANIFEST}" for place in manifest.places())
+    return manifest_path(manifest.number)
+
+
+def _self_contained(manifest: Manifest, path: str) -> Manifest:
+    folder = path.removesuffix(MANIFEST)
+    outside = [place.path for place in manifest.places() if not place.path.startswith(folder)]
+    if manifest.kind != "savepoint" or outside:
+        raise CorruptionError(
+            f"{path}: it is a {manifest.kind} that names files outside {folder}: {outside[:3]}. A savepoint is of kind "
+            f"'savepoint' and needs nothing outside its folder: files were exchanged"
+        )
+    return manifest
+
+
+def _read_manifest(storage: Storage, path: str) -> bytes:
+    try:
+        return storage.read(path, limit=MAX_BYTES)
+    except StorageError as error:
+        if error.errno != errno.EFBIG:
+            raise
+        raise CorruptionError(f"{path}: {error.strerror}: it is damaged") from None
+
+
+def _of_number(manifest: Manifest, number: int, path: str) -> Manifest:
+    if manifest.number != number:
+        raise CorruptionError(f"{path}: it is the manifest of checkpoint {manifest.number}: files were exchanged")
+    return manifest
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Verification:
+    """What verifying a checkpoint found."""
+
+    number: int
+    files: int
+    bytes: int
+    problems: tuple[str, ...]
+
+
+def verify(storage: Storage, manifest: Manifest, progress: Callable[[Place], None] | None = None) -> Verification:
+    """Read everything that a checkpoint names and compare it with its checksums; what is wrong is collected.
+
+    Raises:
+        StorageError: something could not be read. That says nothing about it: the network may be down, or a limit
+            reached, and nothing is to be given up for that.
+    """
+    problems: list[str] = []
+    files = size = 0
+
+    def attempt(what: Place, check: Callable[[], object], may_be_gone: bool = False) -> None:
+        nonlocal files, size
+        files += 1
+        size += what.size
+        try:
+            check()
+        except (CorruptionError, StorageNotFoundError) as error:
+            if not (may_be_gone and isinstance(error, StorageNotFoundError)):
+                problems.append(str(error))
+        if progress is not None:
+            progress(what)
+
+    for operator in manifest.operators:
+        for slot in operator.slots:
+            for file in slot.files:
+
+                def read(file=file) -> None:  # type: ignore[no-untyped-def]
+                    verify_place(storage, file.place)
+                    open_state_file(storage, file)
+
+                attempt(file.place, read)
+    # Outputs live as long as their checkpoint; once, they were deleted when a later batch had committed.
+    followed = manifest.number < max(checkpoint_numbers(storage), default=0)
+    for output in manifest.outputs:
+        attempt(output.place, lambda place=output.place: verify_place(storage, place), followed)  # type: ignore[misc]
+    return Verification(manifest.number, files, size, tuple(problems))

@@ -1,0 +1,239 @@
+"""`Evolution`: what was decided about the states of a file when it was restored into a changed program.
+
+Files keep the schema they were written with. So what a restore decided (dropped, renamed, stamped) must be
+remembered beside every reference to a file, until a new base makes the file superfluous. Hence a plain value
+that goes through JSON.
+
+States are named as the file names them; a timer queue is `timers/` and its name (a slash is in no name of a
+state). Fields are paths in the stored names, as `codec.compare` has them: "amount", "customer.mail".
+
+Invariants: canonical. What does nothing (a rename to itself, a decision about a state that is dropped) is not
+there, so equal decisions are equal values.
+
+Thread safety: immutable.
+
+`Settled`: what the options of a restore said at earlier starts of the pipeline.
+
+A program is started again with the options it has. What they name may be gone by then, because they did their
+work and a base took the place of the files; that is no mistake. So a manifest remembers.
+
+Thread safety: immutable.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from emberstate.checkpoint.files.field_paths import backward, forward
+from emberstate.checkpoint.files.meta import TIMERS_PREFIX, StoredState
+from emberstate.errors import CorruptionError, EmberstateError, StateDeclarationError
+from emberstate.state.descriptors import check_state_name
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Evolution:
+    """Decisions about the states of one file.
+
+    >>> first = Evolution(rename_states={"total": "sum"}, rename_fields={"total": {"amount": "cents"}})
+    >>> then = first.then(Evolution(rename_states={"sum": "balance"}, rename_fields={"sum": {"cents": "value"}}))
+    >>> then.name_of("total"), then.fields_of("total")["amount"]
+    ('balance', 'value')
+    """
+
+    drop_states: frozenset[str] = frozenset()
+    """States whose rows are passed over."""
+    rename_states: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Name in the file → name now."""
+    rename_fields: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
+    """Name in the file → {path of a field in the file: its name now, or "" for a field that was removed}."""
+    stamps: Mapping[str, int | None] = dataclasses.field(default_factory=dict)
+    """Name in the file → µs: all rows count as written then, for a time to live was switched on; None: their own
+    stamps count no longer, for it was switched off."""
+
+    def __post_init__(self) -> None:
+        drops = frozenset(self.drop_states)
+        renames = {old: new for old, new in self.rename_states.items() if old != new and old not in drops}
+        fields: dict[str, dict[str, str]] = {}
+        for state, paths in self.rename_fields.items():
+            named = {path: _last(new) for path, new in paths.items() if _last(path) != _last(new)}
+            if named and state not in drops:
+                fields[state] = named
+        stamps = {state: micros for state, micros in self.stamps.items() if state not in drops}
+        for name in (*drops, *renames, *renames.values(), *fields, *stamps):
+            check_address(name)
+        for old, new in renames.items():
+            if is_queue(old) != is_queue(new):
+                raise StateDeclarationError(f"{old!r} cannot be renamed to {new!r}: one is a timer queue, one a state")
+        for field, value in (
+            ("drop_states", drops), ("rename_states", renames), ("rename_fields", fields), ("stamps", stamps)
+        ):  # fmt: skip
+            object.__setattr__(self, field, value)  # the class is frozen
+
+    def __hash__(self) -> int:
+        return hash((self.drop_states, frozenset(self.rename_states.items()), frozenset(self.rename_fields)))
+
+    def __bool__(self) -> bool:
+        """Whether anything was decided."""
+        return bool(self.drop_states or self.rename_states or self.rename_fields or self.stamps)
+
+    def name_of(self, state: str) -> str | None:
+        """What a state of the file is called now; None if it was dropped."""
+        return None if state in self.drop_states else self.rename_states.get(state, state)
+
+    def fields_of(self, state: str) -> dict[str, str]:
+        """The renamed fields of a state of the file: path there → name now."""
+        return dict(self.rename_fields.get(state, {}))
+
+    def then(self, newer: Evolution) -> Evolution:
+        """This, and after it `newer`, whose names are those that this one leads to."""
+        touched = {*self.drop_states, *self.rename_states, *self.rename_fields, *self.stamps}
+        # What `newer` says about a name that this one has moved away is about another state, of later files.
+        touched |= {*newer.drop_states, *newer.rename_states, *newer.rename_fields, *newer.stamps}
+        drops, renames, fields, stamps = set(), {}, {}, {}
+        for state in touched:
+            now = self.name_of(state)
+            later = None if now is None else newer.name_of(now)
+            if now is None or later is None:
+                drops.add(state)
+                continue
+            renames[state] = later
+            fields[state] = _compose(self.fields_of(state), newer.fields_of(now))
+            if now in newer.stamps or state in self.stamps:
+                stamps[state] = newer.stamps[now] if now in newer.stamps else self.stamps[state]
+        return Evolution(frozenset(drops), renames, fields, stamps)
+
+    def restricted_to(self, states: Iterable[StoredState]) -> Evolution:
+        """What of it concerns these states; the rest a reference to their file need not remember."""
+        by_name = {state.address: state for state in states}
+        names = by_name.keys()
+        fields = {
+            name: {path: new for path, new in paths.items() if by_name[name].has_field(path)}
+            for name, paths in self.rename_fields.items()
+            if name in names
+        }
+        return Evolution(
+            self.drop_states & names,
+            {old: new for old, new in self.rename_states.items() if old in names},
+            fields,
+            {state: micros for state, micros in self.stamps.items() if state in names},
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data for JSON; what is empty is left out.
+
+        >>> Evolution(frozenset({"old"}), {"a": "b"}).to_dict()
+        {'drop_states': ['old'], 'rename_states': {'a': 'b'}}
+        """
+        plain = {
+            "drop_states": sorted(self.drop_states),
+            "rename_states": dict(sorted(self.rename_states.items())),
+            "rename_fields": {name: dict(sorted(paths.items())) for name, paths in sorted(self.rename_fields.items())},
+            "stamps": dict(sorted(self.stamps.items())),
+        }
+        return {name: value for name, value in plain.items() if value}
+
+    @staticmethod
+    def from_dict(plain: Any) -> Evolution:
+        """What `to_dict` gave; CorruptionError, and nothing else, if it is something else.
+
+        An unknown field is refused: to pass over a decision would restore something else.
+        """
+        if not isinstance(plain, dict) or not plain.keys() <= {field.name for field in dataclasses.fields(Evolution)}:
+            raise CorruptionError(f"these are no decisions about a file's states: {plain!r:.200}")
+        drops, renames = plain.get("drop_states", []), plain.get("rename_states", {})
+        fields, stamps = plain.get("rename_fields", {}), plain.get("stamps", {})
+        sound = (
+            isinstance(drops, list) and all(type(name) is str for name in drops)
+            and _is_texts(renames)
+            and isinstance(fields, dict) and all(_is_texts(paths) for paths in fields.values())
+            and isinstance(stamps, dict)
+            and all(m is None or (type(m) is int and -(2**63) <= m < 2**63) for m in stamps.values())
+        )  # fmt: skip
+        if not sound:
+            raise CorruptionError(f"decisions about a file's states make no sense: {plain!r:.200}")
+        try:
+            return Evolution(frozenset(drops), renames, fields, stamps)
+        except EmberstateError as error:
+            raise CorruptionError(f"decisions about a file's states make no sense: {error!s:.300}") from None
+
+
+NO_EVOLUTION: Final = Evolution()
+"""Nothing was decided: the file is read under its own names."""
+
+
+def is_queue(address: str) -> bool:
+    """Whether it is a timer queue that is named.
+
+    >>> is_queue("timers/event"), is_queue("timers")
+    (True, False)
+    """
+    return address.startswith(TIMERS_PREFIX)
+
+
+def check_address(address: str) -> None:
+    """Refuse what can name neither a state nor, behind `timers/`, a timer queue."""
+    check_state_name(address.removeprefix(TIMERS_PREFIX) if isinstance(address, str) else address)
+
+
+def _compose(older: Mapping[str, str], newer: Mapping[str, str]) -> dict[str, str]:
+    """Renames of fields one after the other; all paths in the file's names."""
+    found = {}
+    for path, name in older.items():
+        found[path] = _last(newer.get(forward(path, older), name))
+    for path, name in newer.items():
+        for source in backward(path, older):
+            if source not in older:
+                found[source] = _last(name)
+    return found
+
+
+def _last(path: str) -> str:
+    return path.rpartition(".")[2]
+
+
+def _is_texts(value: Any) -> bool:
+    return isinstance(value, dict) and all(type(text) is str for pair in value.items() for text in pair)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Settled:
+    """What options said at earlier starts: said again, it may name nothing, for it has been done.
+
+    A slot that restores only some of the files needs it too: what an option names may be in the others.
+
+    >>> first = Settled().with_options(Evolution(rename_states={"a": "b"}), frozenset({"kept"}))
+    >>> Settled.from_dict(first.to_dict()) == first
+    True
+    """
+
+    decisions: Evolution = NO_EVOLUTION
+    keep_states: frozenset[str] = frozenset()
+
+    def with_options(self, options: Evolution, keep_states: frozenset[str]) -> Settled:
+        """This, and what is said now."""
+        before = self.decisions
+        fields = {
+            state: {**before.fields_of(state), **options.fields_of(state)}
+            for state in (*before.rename_fields, *options.rename_fields)
+        }
+        renames = {**before.rename_states, **options.rename_states}
+        drops = before.drop_states | options.drop_states
+        return Settled(Evolution(drops, renames, fields), self.keep_states | keep_states)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data for JSON."""
+        return {"decisions": self.decisions.to_dict(), "keep_states": sorted(self.keep_states)}
+
+    @staticmethod
+    def from_dict(plain: Any) -> Settled:
+        """What `to_dict` gave; CorruptionError, and nothing else, if it is something else."""
+        keep = plain.get("keep_states") if isinstance(plain, dict) else None
+        if not isinstance(keep, list) or any(type(name) is not str for name in keep):
+            raise CorruptionError(f"this is not what options said at earlier starts: {plain!r:.200}")
+        return Settled(Evolution.from_dict(plain.get("decisions")), frozenset(keep))
+
+
+NOTHING_SETTLED: Final = Settled()
+"""No options were ever given."""

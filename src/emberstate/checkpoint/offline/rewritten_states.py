@@ -1,0 +1,117 @@
+"""The states of an operator on their way into other files: which rows there are, and which file each belongs in.
+
+A file holds a state under one type. What a chain has under several, since the program was changed in between, goes
+into as many files, called layers here: layer 0 is a base, the others are deltas to be applied after it, in order.
+Values and user keys are in one cell each, so any order of layers is right for them; elements of a list must come
+in their order, so an element is in the layer of the one before it, or a later one.
+
+Nothing is decoded but keys, whose group may be another one; no class of the job is needed.
+
+Thread safety: one thread.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
+
+from emberstate.checkpoint.files.meta import TIMERS, TIMERS_PREFIX, StoredState
+from emberstate.checkpoint.manifest.decisions import Evolution
+from emberstate.checkpoint.manifest.model import Operator
+from emberstate.checkpoint.read.entries import Entry, Version, version_in
+from emberstate.checkpoint.read.reader import CheckpointReader
+from emberstate.checkpoint.read.state_columns import ArrowTable
+from emberstate.errors import RestoreRefusedError
+from emberstate.keygroups import KeyGroupRange
+from emberstate.state.changes import Op
+
+_REPLACED: Final = int(Op.REPLACED)
+_PUT: Final = int(Op.PUT)
+_APPENDED: Final = int(Op.APPENDED)
+
+
+class RewrittenRow(NamedTuple):
+    """A row, and where it belongs; `state` is the position among all states."""
+
+    key_group: int
+    layer: int
+    state: int
+    key: bytes
+    namespace: bytes
+    op: int
+    user_key: bytes | None
+    value: bytes | None
+    stamp: int | None
+    step: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Layer:
+    """A state in one of the files: as it is declared there, and what is to be remembered beside the file."""
+
+    stored: StoredState
+    evolution: Evolution
+
+
+class RewrittenState:
+    """One state of an operator, under the name that it will have."""
+
+    def __init__(self, reader: CheckpointReader, operator: Operator, address: str, name: str) -> None:
+        """`address` as the checkpoint calls it."""
+        self.address = address
+        self.name = name
+        self.table: ArrowTable = reader.table(operator.name, address)
+        whole = KeyGroupRange(0, operator.max_parallelism - 1)
+        versions: list[Version] = []
+        layers: list[Layer] = []
+        # All slots run the same program, so what was written for an older checkpoint has the older type.
+        ages = {file.seal: file.number for slot in operator.slots for file in slot.files}
+        for part in sorted(reader.parts(operator.name, whole), key=lambda part: ages[part.reader.seal]):
+            place = version_in(part, address)
+            if place is None:
+                continue
+            layer = _layer(place[1], part.evolution, name)
+            if not versions or versions[-1] != place[1]:
+                versions.append(place[1])
+                layers.append(layer)
+            elif layer != layers[-1]:
+                raise self._refusal("files of one type have other decisions beside them")
+        self._versions = versions
+        self.layers = layers
+        namespaces = {version.stored.namespace for version in versions}
+        if len(namespaces) > 1:
+            raise self._refusal("its namespaces were of another type before")
+
+    def rows(self, entry: Entry, key_group: int, state: int) -> Iterator[RewrittenRow]:
+        """The rows of an entry, for a key group."""
+        kind, layer = self.table.state.kind, 0
+        for number, (version, user_key, value, stamp) in enumerate(entry.cells, start=1):
+            own = stamp if version.stored.ttl is not None else None  # else it is one that was decided
+            if kind == "list":
+                layer, op, step = self._layer_of(version, layer), _APPENDED, number
+            else:
+                op, step = (_PUT, 1) if kind in ("map", TIMERS) else (_REPLACED, 0)
+                layer = self._layer_of(version, 0)
+            yield RewrittenRow(key_group, layer, state, entry.key, entry.namespace, op, user_key, value, own, step)
+
+    def _layer_of(self, version: Version, start: int) -> int:
+        for layer in range(start, len(self._versions)):
+            if self._versions[layer] == version:
+                return layer
+        raise self._refusal("its elements were written under types that alternate")
+
+    def _refusal(self, why: str) -> RestoreRefusedError:
+        return RestoreRefusedError(
+            f"{self.table.state.label} cannot be rewritten: {why}. Start the job from it, let it run until its chains "
+            f"are bases, and rewrite a savepoint of that."
+        )
+
+
+def _layer(version: Version, evolution: Evolution, name: str) -> Layer:
+    """How a version is described in a file of its own, under the name now."""
+    old = version.stored.address
+    stored = dataclasses.replace(version.stored, name=name.removeprefix(TIMERS_PREFIX))
+    fields: Mapping[str, Mapping[str, str]] = {name: dict(version.renames)}
+    stamps = {name: evolution.stamps[old]} if old in evolution.stamps else {}
+    return Layer(stored, Evolution(rename_fields=fields, stamps=stamps))

@@ -1,0 +1,1 @@
+"""Reads checkpoints and savepoints, beside a running job too, as entries, as Arrow, and as changes. Writes nothing."""

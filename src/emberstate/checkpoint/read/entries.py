@@ -1,0 +1,122 @@
+"""The entries of one stored state, from the rows of its files; nothing is decoded, no class of a user is needed.
+
+Files are applied in order, as a restore does: the last one to speak of an entry, an element or a user key wins.
+What an entry holds stays with the file it came from, since files of one chain may have older types.
+
+Thread safety: pure.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from emberstate.checkpoint.files.meta import StoredState
+from emberstate.checkpoint.restore.file_slice import RestorePart
+from emberstate.keygroups import KeyGroupRange
+from emberstate.state.changes import Op
+
+_REPLACED: Final = int(Op.REPLACED)
+_CLEARED: Final = int(Op.CLEARED)
+_PUT: Final = int(Op.PUT)
+_REMOVED: Final = int(Op.REMOVED)
+_APPENDED: Final = int(Op.APPENDED)
+
+_COLUMNS: Final = ("key_group", "key", "namespace", "op", "user_key", "value", "stamp")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Version:
+    """A state as some of the files have it: under which type, and what was decided about it."""
+
+    stored: StoredState
+    #: Path of a field → its name now; as pairs, so that versions can be compared.
+    renames: tuple[tuple[str, str], ...]
+    #: What all rows count as written at; None: at their own stamps, if they have any.
+    stamp: int | None
+
+
+class Cell(NamedTuple):
+    """A value, an element, or a user key with its value: bytes, and the version they were written under."""
+
+    version: Version
+    user_key: bytes | None
+    value: bytes | None
+    stamp: int | None
+
+
+class Entry(NamedTuple):
+    """What a state holds for a key and a namespace."""
+
+    key_group: int
+    key: bytes
+    namespace: bytes
+    #: The version that `namespace` was written under.
+    version: Version
+    cells: list[Cell]
+
+
+def version_in(part: RestorePart, address: str) -> tuple[int, Version] | None:
+    """Where a state, by its name now, is in a file, and how; None if the file does not know it."""
+    evolution = part.evolution
+    for position, stored in enumerate(part.reader.meta.states):
+        if evolution.name_of(stored.address) == address:
+            renames = tuple(sorted(evolution.fields_of(stored.address).items()))
+            return position, Version(stored, renames, evolution.stamps.get(stored.address))
+    return None
+
+
+#: What two namespaces, or two user keys ("namespace", "user_key"), have in common exactly if they are the same.
+Same = Callable[[Version, str, bytes], bytes]
+
+
+def entries_of(
+    parts: Iterable[RestorePart], address: str, groups: KeyGroupRange, same: Same
+) -> list[Entry]:
+    """The entries of a state in some key groups, in the order of the files: by key group, key, namespace."""
+    found: dict[tuple[int, bytes, bytes], tuple[Version, bytes, dict[bytes | int, Cell]]] = {}
+    for part in parts:
+        wanted, place = part.key_groups.intersection(groups), version_in(part, address)
+        if not wanted or place is None:
+            continue
+        position, version = place
+        for number, batch in part.reader.batches(wanted):
+            for group, key, namespace, op, user_key, value, stamp in _rows(batch, position, wanted):
+                entry = (group, key, same(version, "namespace", namespace))
+                if op == _CLEARED:
+                    found.pop(entry, None)
+                    continue
+                _, _, cells = found.setdefault(entry, (version, namespace, {}))
+                cell = Cell(version, user_key, value, stamp if version.stamp is None else version.stamp)
+                if op == _REPLACED:
+                    cells[0] = cell
+                elif op == _APPENDED:
+                    cells[len(cells)] = cell
+                elif op in (_PUT, _REMOVED) and user_key is not None:
+                    name = same(version, "user_key", user_key)
+                    if op == _PUT:
+                        cells[name] = cell
+                    else:
+                        cells.pop(name, None)
+                else:
+                    raise part.reader.corruption(number, f"step {op} of {version.stored.label}")
+    return [
+        Entry(group, key, namespace, version, list(cells.values()))
+        for (group, key, _), (version, namespace, cells) in sorted(found.items(), key=_order)
+        if cells
+    ]
+
+
+def _order(item: tuple[tuple[int, bytes, bytes], object]) -> tuple[int, bytes, bytes]:
+    return item[0]
+
+
+def _rows(batch: pa.RecordBatch, position: int, groups: KeyGroupRange) -> Iterable[tuple[Any, ...]]:
+    group = batch.column("key_group")
+    ours = pc.and_(pc.greater_equal(group, groups.start), pc.less_equal(group, groups.end))
+    rows = batch.filter(pc.and_(ours, pc.equal(batch.column("state"), position)))
+    return zip(*(rows.column(name).to_pylist() for name in _COLUMNS), strict=True)

@@ -1,0 +1,200 @@
+"""One stored state as an Arrow table: a row per value, element, user key or timer, with typed columns.
+
+The types are those of the newest file that has the state. Older rows are read under their own types and take
+their places by the present names of fields; fields that they lack are null.
+
+Thread safety: one thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, TypeVar
+
+import msgspec
+import pyarrow as pa
+
+from emberstate.checkpoint.files.field_paths import field_paths
+from emberstate.checkpoint.files.meta import TIMERS, StoredState
+from emberstate.checkpoint.read.arrow_values import Look, arrow_type, needs_look, plain_decoder
+from emberstate.checkpoint.read.entries import Cell, Entry, Version
+from emberstate.codec import TypeSchema
+from emberstate.errors import CodecError, CorruptionError, RestoreRefusedError
+from emberstate.keygroups import KeySchema
+from emberstate.state.key_bytes import key_bytes
+
+_INSTANT: Final = pa.timestamp("us", "UTC")
+
+_KEY_TYPES: Final[dict[str, Any]] = {
+    "bigint": pa.int64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "boolean": pa.bool_(),
+    "double": pa.float64(),
+    "date": pa.date32(),
+    "timestamp": _INSTANT,
+    "timestamp_ntz": pa.timestamp("us"),
+}
+
+T = TypeVar("T")
+
+
+class ArrowTable:
+    """How a state becomes a table."""
+
+    def __init__(self, state: StoredState, versions: Iterable[Version], key_schema: tuple[str, ...]) -> None:
+        """`state` as it is declared now; `versions` are all that its files have."""
+        self.state = state
+        self._versions = list(versions)
+        self._key_names = ["key"] if len(key_schema) == 1 else [f"key_{i}" for i in range(len(key_schema))]
+        self._key_types = [_key_type(name) for name in key_schema]
+        self._decode_key = key_bytes(KeySchema(key_schema)).decode
+        self._looks = {part: Look() for part in ("namespace", "user_key", "value")}
+        self._decoders: dict[tuple[Version, str], Callable[[bytes], Any]] = {}
+        self._alike = {
+            part: all(_schema(version.stored, part) == _schema(state, part) for version in self._versions)
+            for part in ("namespace", "user_key")
+        }
+
+    @property
+    def needs_look(self) -> bool:
+        """Whether all entries must be looked at (`look_at`) before there is a schema."""
+        return any(needs_look(_schema(self.state, part)) for part in self._looks)
+
+    def same(self, version: Version, part: str, data: bytes) -> bytes:
+        """What two namespaces or user keys have in common exactly if they are the same; for `entries_of`."""
+        if self._alike[part]:
+            return data
+        return msgspec.msgpack.encode(self._decode(version, part, data))
+
+    def look_at(self, entries: Iterable[Entry]) -> None:
+        """Let the types of columns fit these entries."""
+        for entry in entries:
+            self._decode(entry.version, "namespace", entry.namespace)
+            for cell in entry.cells:
+                self._decode(cell.version, "user_key", cell.user_key)
+                self._decode(cell.version, "value", cell.value)
+
+    @property
+    def looks(self) -> dict[str, Look]:
+        """What was seen when entries were looked at: for another table of the same state, elsewhere."""
+        return dict(self._looks)
+
+    def take_looks(self, looks: Mapping[str, Look]) -> None:
+        """Have seen what another table of the same state has; before anything is decoded."""
+        self._looks.update(looks)
+
+    def key(self, entry: Entry) -> Any:
+        """The key of an entry."""
+        return self._guarded(self._decode_key, entry.key, "key")
+
+    def timers(self, entry: Entry) -> list[tuple[int, str, Any]]:
+        """(time, name, namespace) of an entry of a timer queue, namespaces as plain values."""
+        decoded = [self._decode(cell.version, "user_key", cell.user_key) for cell in entry.cells]
+        return [(timer["_0"], timer["_1"], timer["_2"]) for timer in decoded]
+
+    def schema(self) -> pa.Schema:
+        """The columns and their types."""
+        columns = dict(zip(self._key_names, self._key_types, strict=True))
+        user_key, look = self.state.user_key, self._looks["user_key"]
+        if self.state.kind == TIMERS:
+            assert user_key is not None
+            columns |= {"time": _INSTANT, "name": pa.string(), "namespace": arrow_type(user_key.items[2], look, "$[2]")}
+            return pa.schema(list(columns.items()))
+        columns["namespace"] = arrow_type(self.state.namespace, self._looks["namespace"])
+        if user_key is not None:
+            columns["user_key"] = arrow_type(user_key, look)
+        if self.state.kind == "list":
+            columns["position"] = pa.int64()
+        assert self.state.type is not None
+        columns["value"] = arrow_type(self.state.type, self._looks["value"])
+        if self.state.ttl is not None:
+            columns["stamp"] = _INSTANT
+        return pa.schema(list(columns.items()))
+
+    def batch(self, entries: Iterable[Entry], schema: pa.Schema) -> pa.RecordBatch:
+        """The rows of some entries."""
+        columns: dict[str, list[Any]] = {name: [] for name in schema.names}
+        for entry in entries:
+            keys = self.key_columns(entry)
+            for position, cell in enumerate(entry.cells):
+                values = {**keys, **self.row(entry, cell, position)}
+                for name, column in columns.items():
+                    column.append(values[name])
+        return self.columns_to_batch(columns, schema)
+
+    def key_columns(self, entry: Entry) -> dict[str, Any]:
+        """The key of an entry, by the names of its columns."""
+        key = self.key(entry)
+        return dict(zip(self._key_names, (key,) if len(self._key_names) == 1 else key, strict=True))
+
+    def row(self, entry: Entry, cell: Cell, position: int) -> Mapping[str, Any]:
+        """A cell of an entry, by the names of its columns, but for those of the key."""
+        return (self._timer_row if self.state.kind == TIMERS else self._state_row)(entry, cell, position)
+
+    def value(self, cell: Cell) -> Any:
+        """The value of a cell, as plain data."""
+        return self._decode(cell.version, "value", cell.value)
+
+    def columns_to_batch(self, columns: Mapping[str, list[Any]], schema: pa.Schema) -> pa.RecordBatch:
+        """A batch of columns that were put together from `row`."""
+        return pa.RecordBatch.from_arrays([self._array(columns[field.name], field) for field in schema], schema=schema)
+
+    def _state_row(self, entry: Entry, cell: Cell, position: int) -> Mapping[str, Any]:
+        return {
+            "namespace": self._decode(entry.version, "namespace", entry.namespace),
+            "user_key": self._decode(cell.version, "user_key", cell.user_key),
+            "position": position,
+            "value": self._decode(cell.version, "value", cell.value),
+            "stamp": cell.stamp,
+        }
+
+    def _timer_row(self, entry: Entry, cell: Cell, position: int) -> Mapping[str, Any]:
+        timer = self._decode(cell.version, "user_key", cell.user_key)
+        return {"time": timer["_0"], "name": timer["_1"], "namespace": timer["_2"]}
+
+    def _array(self, values: list[Any], field: pa.Field) -> pa.Array:
+        try:
+            return pa.array(values, field.type)
+        except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
+            raise RestoreRefusedError(
+                f"{self.state.label}: column {field.name!r} has values that are no {field.type}: {error!s:.200}. They "
+                f"were written under an older type; let the job write a base, and read a checkpoint after that"
+            ) from None
+
+    def _decode(self, version: Version, part: str, data: bytes | None) -> Any:
+        if data is None:
+            return None
+        decoder = self._decoders.get((version, part))
+        if decoder is None:
+            decoder = self._decoders[version, part] = self._decoder(version, part)
+        return self._guarded(decoder, data, part)
+
+    def _decoder(self, version: Version, part: str) -> Callable[[bytes], Any]:
+        stored = _schema(version.stored, part)
+        if stored is None:
+            return bytes
+        present = _schema(self.state, part)
+        # A rename is meant for the value if a key still has the field.
+        still = set() if part == "value" or present is None else set(field_paths(present))
+        renames = {path: name for path, name in version.renames if path not in still}
+        return plain_decoder(stored, renames, self._looks[part])
+
+    def _guarded(self, decode: Callable[[bytes], T], data: bytes, part: str) -> T:
+        try:
+            return decode(data)
+        except CodecError as error:
+            raise CorruptionError(f"{self.state.label}, {part}: {error}") from None
+
+
+def _schema(stored: StoredState, part: str) -> TypeSchema | None:
+    if part == "value":
+        return stored.type
+    return stored.namespace if part == "namespace" else stored.user_key
+
+
+def _key_type(name: str) -> Any:
+    if name in _KEY_TYPES:
+        return _KEY_TYPES[name]
+    precision, scale = name.removeprefix("decimal(").removesuffix(")").split(",")
+    return pa.decimal128(int(precision), int(scale))

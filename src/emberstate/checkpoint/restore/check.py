@@ -1,0 +1,246 @@
+"""Can these files be restored into this program? Asked without a backend, and before every restore.
+
+Which stored state goes where is decided here: dropped, renamed, kept, or into the state of its name; what fits
+nowhere is refused. A restore does exactly what this says, so a dry run and a restore cannot disagree. All that
+is wrong is found, not only the first of it.
+
+Thread safety: pure.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from emberstate.checkpoint.files.bindings import StateBinding
+from emberstate.checkpoint.files.field_paths import backward, has_field
+from emberstate.checkpoint.files.meta import TIMERS, TIMERS_PREFIX, FileMeta, StoredState
+from emberstate.checkpoint.manifest.decisions import NOTHING_SETTLED, Evolution, Settled, is_queue
+from emberstate.checkpoint.restore.choices import NOTHING, Options
+from emberstate.checkpoint.restore.compare import Found, judge, merged, not_kept
+from emberstate.checkpoint.restore.undeclared import timer_namespace
+from emberstate.checkpoint.restore.verdict import RestoreVerdict, StateVerdict
+from emberstate.keygroups import KeySchema
+from emberstate.state.ttl.config import TtlClock
+
+
+def check_restore(
+    files: Iterable[tuple[FileMeta, Evolution]],
+    declared: Iterable[StateBinding],
+    *,
+    key_schema: KeySchema,
+    max_parallelism: int,
+    rename_states: Mapping[str, str] = NOTHING,
+    rename_fields: Mapping[str, Mapping[str, str]] = NOTHING,
+    drop_states: Iterable[str] = (),
+    keep_states: Iterable[str] = (),
+    ttl_clock: TtlClock | None = None,
+    settled: Settled = NOTHING_SETTLED,
+) -> RestoreVerdict:
+    """The verdict on restoring `files`, each with what is remembered beside it, into what is `declared`.
+
+    `declared`: `bindings_of` a backend, or `binding_of_state` and `binding_of_queue`. `ttl_clock`: the time
+    that values of states get which have a time to live only now. For the options see `RestoreOptions`.
+
+    >>> from emberstate.checkpoint.files.bindings import binding_of_state
+    >>> from emberstate.keygroups import KeyGroupRange
+    >>> from emberstate.state.descriptors import ValueStateDescriptor
+    >>> keys, total = KeySchema.from_python(str), binding_of_state(ValueStateDescriptor("total", int))
+    >>> file = FileMeta("base", keys.type_names, 128, KeyGroupRange(0, 127), (total.stored,))
+    >>> now = [binding_of_state(ValueStateDescriptor("Total", int))]
+    >>> print(check_restore([(file, Evolution())], now, key_schema=keys, max_parallelism=128))
+    refused
+    Total  new
+    total  refused  it is stored and not declared; declared is 'Total', which differs only in case; \
+if it is the same: rename_states={'total': 'Total'}; else drop_states=['total'] or keep_states=['total']
+    """
+    options = Options(rename_states, rename_fields, drop_states, keep_states, settled)
+    check = _Check(declared, options, ttl_clock)
+    for meta, older in files:
+        check.add_file(meta, older, key_schema, max_parallelism)
+    return check.verdict()
+
+
+class _Check:
+    """One check: files are added, then there is a verdict."""
+
+    def __init__(self, declared: Iterable[StateBinding], options: Options, ttl_clock: TtlClock | None) -> None:
+        self._declared = {binding.stored.address: binding for binding in declared if not binding.is_kept}
+        self._options = options
+        self._clock = ttl_clock
+        self._problems = dict.fromkeys([*options.problems, *options.contradictions(self._declared)])
+        self._found: dict[str, list[Found]] = {}  # by declared name
+        self._judged: dict[Any, Found] = {}
+        self._dropped: dict[str, None] = {}
+        self._kept: dict[str, list[tuple[StoredState, bool]]] = {}  # with: a decision about it is pending
+        self._undeclared: dict[str, StoredState] = {}
+        self._queues: dict[str, None] = {}
+        self._stored: set[str] = set()  # all names in the files, as they are now
+        self._dropped_before: set[str] = set()
+        self._fields: dict[str, set[str]] = {}  # state → the renamed fields that were found
+        self._evolutions: list[Evolution] = []
+
+    # -- files ----------------------------------------------------------------------------------------------
+
+    def add_file(self, meta: FileMeta, older: Evolution, key_schema: KeySchema, max_parallelism: int) -> None:
+        """Judge the states of one file."""
+        if meta.key_schema != key_schema.type_names:
+            self._problem(
+                "key schema",
+                f"keys were {list(meta.key_schema)} and are now {list(key_schema.type_names)}: they would be in "
+                f"other groups",
+                "declare the stored key, or rewrite the checkpoint offline",
+            )
+        if meta.max_parallelism != max_parallelism:
+            self._problem(
+                "max parallelism",
+                f"it was {meta.max_parallelism} and is now {max_parallelism}: keys would be in other groups",
+                "keep it, or rewrite the checkpoint offline",
+            )
+        self._dropped_before |= older.drop_states
+        evolution = older.then(self._options.decisions).restricted_to(meta.states)
+        fields, stamps = dict(evolution.rename_fields), dict(evolution.stamps)
+        targets: Counter[str] = Counter()
+        for stored in meta.states:
+            target = self._place(stored, older, evolution)
+            if target is None:
+                continue
+            targets[target] += 1
+            found = self._judge(stored, older, evolution, target)
+            self._found.setdefault(target, []).append(found)
+            fields[stored.address] = found.renames
+            stamps.pop(stored.address, None)
+            if found.stamp:
+                (stamps[stored.address],) = found.stamp
+        for target, count in targets.items():
+            if count > 1:
+                self._problem(target, f"{count} stored states would be this one", "correct rename_states")
+        self._evolutions.append(Evolution(evolution.drop_states, evolution.rename_states, fields, stamps))
+
+    def _place(self, stored: StoredState, older: Evolution, evolution: Evolution) -> str | None:
+        """The declared state that a stored one goes into, or None; what else becomes of it is noted."""
+        before, now = older.name_of(stored.address), evolution.name_of(stored.address)
+        if before is None or now is None:
+            self._dropped[before or stored.address] = None
+            self._stored |= {before} if before is not None else set()
+            return None
+        self._stored.add(before)
+        if now in self._declared:
+            return now
+        name = now.removeprefix(TIMERS_PREFIX)
+        if now == before and stored.kind == TIMERS and timer_namespace(stored).kind == "str":
+            self._queues[name] = None
+        elif now in self._options.keep_states:
+            pending = stored.address in evolution.rename_fields or stored.address in evolution.stamps
+            self._kept.setdefault(now, []).append((dataclasses.replace(stored, name=name), pending))
+        elif now == before:  # a rename to what is not declared is an option's mistake, and said there
+            self._undeclared[now] = stored
+        return None
+
+    def _judge(self, stored: StoredState, older: Evolution, evolution: Evolution, target: str) -> Found:
+        before = older.name_of(stored.address)
+        assert before is not None
+        asked = self._asked(stored, older.fields_of(stored.address), before, self._declared[target])
+        renames = evolution.fields_of(stored.address)
+        stamp = (older.stamps[stored.address],) if stored.address in older.stamps else ()
+        # Files of one chain declare the same: thousands of files, a few different states.
+        case = (stored, target, frozenset(renames.items()), frozenset(asked), stamp)
+        found = self._judged.get(case)
+        if found is None:
+            found = self._judged[case] = judge(stored, self._declared[target], renames, asked, stamp, self._clock)
+            if target != stored.address:
+                found.differs(f"renamed from {stored.name!r}")
+        return found
+
+    def _asked(self, stored: StoredState, before: dict[str, str], name: str, binding: StateBinding) -> set[str]:
+        """The fields of a file, by their paths there, that the options rename now."""
+        asked = set()
+        for path, new in self._options.decisions.fields_of(name).items():
+            sources = [source for source in backward(path, before) if stored.has_field(source)]
+            asked.update(sources)
+            if any(has_field(stored.type, source) for source in sources) and has_field(binding.stored.type, path):
+                self._problem(
+                    f"rename_fields of {name}",
+                    f"`{path}` is renamed to `{new}`, and the type still has `{path}`: at the next start it would "
+                    f"be renamed again",
+                    "give the new field another name",
+                )
+            parent = path.rpartition(".")[0]
+            renamed = backward(f"{parent}.{new}" if parent else new, before)  # at an earlier start
+            if sources or any(stored.has_field(source) for source in renamed):
+                self._fields.setdefault(name, set()).add(path)
+        return asked
+
+    # -- options --------------------------------------------------------------------------------------------
+
+    def _check_unused(self) -> None:
+        """Refuse options that name nothing, unless an earlier start has done what they say."""
+        decisions, before = self._options.decisions, self._options.settled.decisions
+        for option, name in self._options.unused(self._stored, self._dropped_before):
+            self._problem(option, f"{name!r} names no stored state{self._instead(name)}", "correct or remove it")
+        for old, new in sorted(decisions.rename_states.items()):
+            if old in self._stored and new in self._stored:
+                self._problem("rename_states", f"{old!r} becomes {new!r}, but both are stored", "correct it")
+        for name in sorted(decisions.rename_fields.keys() & self._stored):
+            known = self._fields.get(name, set()) | before.fields_of(name).keys()
+            for path in sorted(decisions.fields_of(name).keys() - known):
+                self._problem(f"rename_fields of {name}", f"`{path}` names no stored field", "correct or remove it")
+
+    def _instead(self, name: str) -> str:
+        close = _closest(name, self._stored)
+        return f" (did you mean {close!r}?)" if close is not None else ""
+
+    def _problem(self, name: str, reason: str, what_to_do: str) -> None:
+        self._problems[StateVerdict(name, "refused", (), reason, what_to_do)] = None
+
+    # -- the verdict ----------------------------------------------------------------------------------------
+
+    def verdict(self) -> RestoreVerdict:
+        """On all files that were added."""
+        self._check_unused()
+        new = {name for name in self._declared if name not in self._found}
+        states = [merged(name, found) for name, found in self._found.items()]
+        states += [StateVerdict(name, "new") for name in new]
+        states += [StateVerdict(name, "dropped", ("its rows are passed over",)) for name in self._dropped]
+        states += [self._kept_verdict(name, found) for name, found in self._kept.items()]
+        states += [self._not_declared(name, new) for name in self._undeclared]
+        states += [
+            StateVerdict(TIMERS_PREFIX + name, "compatible", ("not declared, made with namespaces of str",))
+            for name in self._queues
+        ]
+        return RestoreVerdict(
+            tuple(sorted(states, key=lambda state: (is_queue(state.name), state.name, state.kind))),
+            tuple(self._problems),
+            tuple(self._evolutions),
+            self._options.settled.with_options(self._options.decisions, self._options.keep_states),
+            tuple(found[-1][0] for found in self._kept.values()),
+            tuple(self._queues),
+        )
+
+    def _kept_verdict(self, name: str, found: list[tuple[StoredState, bool]]) -> StateVerdict:
+        reason = not_kept(found)
+        if reason is None:
+            return StateVerdict(name, "kept", ("carried along as it is stored",))
+        return StateVerdict(
+            name, "refused", (), f"it cannot be kept: {reason}", "declare it until a base is written, or drop_states"
+        )
+
+    def _not_declared(self, name: str, new: set[str]) -> StateVerdict:
+        reason, ways = "it is stored and not declared", f"drop_states=[{name!r}] or keep_states=[{name!r}]"
+        close = _closest(name, {other for other in new if is_queue(other) == is_queue(name)})
+        if close is None:
+            return StateVerdict(name, "refused", (), reason, f"declare it, or decide: {ways}")
+        case = ", which differs only in case" if close.casefold() == name.casefold() else ""
+        rename = f"if it is the same: rename_states={{{name!r}: {close!r}}}; else {ways}"
+        return StateVerdict(name, "refused", (), f"{reason}; declared is {close!r}{case}", rename)
+
+
+def _closest(name: str, names: set[str]) -> str | None:
+    """The one of `names` that may be meant."""
+    for other in sorted(names):
+        if other.casefold() == name.casefold():
+            return other
+    return next(iter(difflib.get_close_matches(name, sorted(names), 1, 0.7)), None)

@@ -1,0 +1,307 @@
+"""From state files back to live state: any key groups from any set of files, in the order they were written.
+
+A base and the deltas after it are applied row by row, through `heap.bulk_load` or what another backend loads
+rows with. Which stored state goes into which declared one is decided before the first row is read
+(`check_restore`): what cannot be restored faithfully is refused with nothing changed. What is found wrong with
+rows raises CorruptionError naming file, batch and row, and leaves the backend half filled: throw it away.
+Restoring again into a new one gives the same.
+
+Loading runs no code of the file's: values are decoded by the codec that the caller declares, and only if the
+file says that the same codec wrote them.
+
+Thread safety: the backend's owner thread.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Unpack, cast
+
+import pyarrow as pa
+
+from emberstate.checkpoint.files.bindings import StateBinding, bindings_of
+from emberstate.checkpoint.files.meta import TIMERS, StoredState
+from emberstate.checkpoint.files.reader import StateFileReader
+from emberstate.checkpoint.manifest.decisions import Evolution
+from emberstate.checkpoint.restore.check import check_restore
+from emberstate.checkpoint.restore.choices import RestoreOptions
+from emberstate.checkpoint.restore.compare import Part, namespace_part, user_key_part, value_part
+from emberstate.checkpoint.restore.file_slice import RestorePart, as_part
+from emberstate.checkpoint.restore.undeclared import keep
+from emberstate.checkpoint.restore.verdict import RestoreVerdict
+from emberstate.codec import OpaqueCodec, compare, decoder_for
+from emberstate.errors import CodecError
+from emberstate.heap.backend import HeapKeyedStateBackend
+from emberstate.heap.loading.columns import SCALARS, BadRow, Cells, Decoder, RowColumns
+from emberstate.heap.loading.composites import ListLoader, MapLoader
+from emberstate.heap.loading.values import BulkLoader, ValueLoader
+from emberstate.keygroups import KeyGroupRange
+from emberstate.state.key_bytes import KeyBytes, key_bytes
+from emberstate.state.keyed_state_backend import KeyedStateBackend
+from emberstate.state.row_loading import FileRules, LoadsRows, RowDecoders, RowLoader
+from emberstate.state.ttl.stamped import Stamped
+
+_log = logging.getLogger("emberstate.checkpoint")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RestoreCounts:
+    """What a restore read and did."""
+
+    files: int
+    batches: int
+    rows: int
+    verdict: RestoreVerdict
+
+
+def restore(
+    parts: Iterable[RestorePart | StateFileReader],
+    backend: KeyedStateBackend,
+    **options: Unpack[RestoreOptions],
+) -> RestoreCounts:
+    """Load what the backend owns of `parts`, in the order given; a reader stands for all of its file.
+
+    Of a key group, the parts must come in the order in which they were written. Rows of key groups that are
+    not the part's, or not the backend's, are passed over; batches with nothing else are not read.
+
+    The states must be registered (`get_partitioned_state`) and the backend empty and never snapshotted. Timer
+    queues that are stored and not there yet are made if their namespaces are strings.
+
+    A slot of many is given the parts with the evolutions of a verdict on all files, and of the options only
+    `keep_states` and the verdict's `settled`.
+
+    Raises:
+        RestoreRefusedError: the files do not fit what is declared; nothing was changed.
+        CorruptionError: a file is damaged; the backend is of no use any more.
+    """
+    todo = [as_part(part) for part in parts]
+    backend.check_unused()
+    verdict = check_restore(
+        [(part.reader.meta, part.evolution) for part in todo],
+        bindings_of(backend),
+        key_schema=backend.context.key_schema,
+        max_parallelism=backend.context.max_parallelism,
+        ttl_clock=backend.ttl_clock,
+        **options,
+    )
+    verdict.refuse()
+    _log_decisions(verdict)
+    return load(todo, backend, verdict)
+
+
+def load(todo: Sequence[RestorePart], backend: KeyedStateBackend, verdict: RestoreVerdict) -> RestoreCounts:
+    """Do what a verdict on these parts and this backend says."""
+    for name in verdict.queues:
+        backend.get_timer_queue(name)
+    for stored in verdict.kept:
+        keep(stored, backend)
+    bindings = {binding.stored.address: binding for binding in bindings_of(backend)}
+    decoders = _Decoders(bindings)
+    batches = rows = 0
+    for part, evolution in zip(todo, verdict.evolutions, strict=True):
+        wanted = part.key_groups.intersection(backend.context.key_group_range)
+        loaders = _loaders(part.reader, evolution, backend, decoders) if wanted else []
+        for number, batch in part.reader.batches(wanted):
+            rows += _apply(part.reader, number, batch, loaders, wanted)
+            batches += 1
+    backend.after_load()
+    return RestoreCounts(len(todo), batches, rows, verdict)
+
+
+def _log_decisions(verdict: RestoreVerdict) -> None:
+    for state in verdict.states:
+        if state.kind == "dropped":
+            _log.warning("restore: stored state %r is dropped, as was decided (drop_states)", state.name)
+        elif state.kind == "kept":
+            _log.warning("restore: stored state %r is not declared and kept as bytes (keep_states)", state.name)
+
+
+_Load = tuple[BulkLoader | RowLoader, StateBinding] | None  # None: the state was dropped
+
+
+def _apply(
+    reader: StateFileReader, number: int, batch: pa.RecordBatch, loaders: list[_Load], wanted: KeyGroupRange
+) -> int:
+    """Load the wanted rows of one batch; how many they are."""
+    columns = _columns(batch)
+    try:
+        runs = columns.runs()
+    except BadRow as error:
+        raise reader.corruption(number, str(error)) from None
+    rows = 0
+    for start, stop, group, state in runs:
+        if not wanted.start <= group <= wanted.end:
+            continue
+        if state >= len(loaders):
+            raise reader.corruption(number, f"row {start}: state {state} of {len(loaders)}")
+        load = loaders[state]
+        if load is None:
+            continue
+        loader, binding = load
+        try:
+            if isinstance(loader, BulkLoader):
+                loader.load(columns, start, stop)
+            else:
+                loader.load_rows(group, start, _plain_rows(batch, start, stop))
+        except (BadRow, CodecError, UnicodeDecodeError) as error:
+            raise reader.corruption(number, f"key group {group}, row {loader.row}, {binding.label}: {error}") from None
+        rows += stop - start
+    return rows
+
+
+def _plain_rows(batch: pa.RecordBatch, start: int, stop: int) -> Iterable[Any]:
+    """(key, namespace, step, user key, value, stamp) of some rows."""
+    names = ("key", "namespace", "op", "user_key", "value", "stamp")
+    return zip(*(batch.column(name).slice(start, stop - start).to_pylist() for name in names), strict=True)
+
+
+def _columns(batch: pa.RecordBatch) -> RowColumns:
+    groups, states, keys, namespaces, ops, user_keys, values, stamps = batch.columns
+    stamp_valid = stamps.buffers()[0] if stamps.null_count else None
+    return RowColumns(
+        _view(groups.buffers()[1], "H", len(batch)),
+        _view(states.buffers()[1], "H", len(batch)),
+        _cells(keys),
+        _cells(namespaces),
+        _view(ops.buffers()[1], "B", len(batch)),
+        _cells(user_keys),
+        _cells(values),
+        _view(stamps.buffers()[1], "q", len(batch)),
+        None if stamp_valid is None else memoryview(stamp_valid).cast("B"),
+    )
+
+
+def _cells(column: pa.Array) -> Cells:
+    valid, offsets, data = column.buffers()
+    return Cells(
+        None if data is None else memoryview(data).cast("B"),
+        _view(offsets, "i", len(column) + 1),
+        memoryview(valid).cast("B") if column.null_count else None,
+    )
+
+
+def _view(buffer: pa.Buffer, layout: str, count: int) -> memoryview:
+    return memoryview(buffer).cast("B").cast(layout)[:count]  # type: ignore[call-overload, no-any-return]
+
+
+# -- what goes where ------------------------------------------------------------------------------------------
+
+
+def _loaders(
+    reader: StateFileReader, evolution: Evolution, backend: KeyedStateBackend, decoders: _Decoders
+) -> list[_Load]:
+    """For every state of a file, what loads it."""
+    keys = key_bytes(backend.context.key_schema)
+    loads: list[_Load] = []
+    for stored in reader.meta.states:
+        name = evolution.name_of(stored.address)
+        if name is None:
+            loads.append(None)
+            continue
+        binding = decoders.bindings[name]
+        parts = decoders.of(stored, name, evolution.fields_of(stored.address))
+        stamp = evolution.stamps.get(stored.address)
+        if isinstance(backend, HeapKeyedStateBackend):
+            loader: BulkLoader | RowLoader = _heap_loader(reader, stored, binding, backend, keys, parts, stamp)
+        else:
+            loader = _row_loader(reader, stored, binding, cast(LoadsRows, backend), keys, parts, stamp)
+        loads.append((loader, binding))
+    return loads
+
+
+_Parts = tuple[Decoder, Decoder, Decoder]
+
+
+def _heap_loader(
+    reader: StateFileReader,
+    stored: StoredState,
+    binding: StateBinding,
+    backend: HeapKeyedStateBackend,
+    keys: KeyBytes,
+    parts: _Parts,
+    stamp: int | None,
+) -> BulkLoader:
+    is_queue = stored.kind == TIMERS
+    make: Callable[..., BulkLoader] = ValueLoader
+    if stored.kind == "list":
+        make = ListLoader
+    elif stored.kind in ("map", TIMERS):
+        make = functools.partial(MapLoader, timers=is_queue)
+    tables: Mapping[str, Any] = backend.timer_queues if is_queue else backend.registered_states
+    return make(
+        tables[binding.stored.name].table,
+        Decoder(keys.decode, keys.scalar),
+        *parts,
+        backend.context.grouper,
+        base=reader.meta.kind == "base",
+        exact=reader.meta.merged == 1,
+        stamped=stored.ttl is not None,
+        stamp_type=None if binding.ttl is None else _stamping(stamp),
+        default_stamp=stamp,
+    )
+
+
+def _row_loader(
+    reader: StateFileReader,
+    stored: StoredState,
+    binding: StateBinding,
+    backend: LoadsRows,
+    keys: KeyBytes,
+    parts: _Parts,
+    stamp: int | None,
+) -> RowLoader:
+    decoders = RowDecoders(keys.decode, *(part.decode for part in parts))
+    rules = FileRules(
+        base=reader.meta.kind == "base",
+        exact=reader.meta.merged == 1,
+        stamped=stored.ttl is not None,
+        keeps_stamps=binding.ttl is not None,
+        decided_stamp=stamp,
+    )
+    make = backend.timer_row_loader if stored.kind == TIMERS else backend.row_loader
+    return make(binding.stored.name, decoders, rules)
+
+
+def _stamping(decided: int | None) -> Callable[[Any, int], Stamped]:
+    """What makes a stamped value: of the row's own stamp, unless another was decided on."""
+    return Stamped if decided is None else lambda value, stamp: Stamped(value, decided)
+
+
+class _Decoders:
+    """The decoders of namespace, user key and value, made once for all files that store a state alike."""
+
+    def __init__(self, bindings: Mapping[str, StateBinding]) -> None:
+        self.bindings = bindings
+        self._made: dict[Any, tuple[Decoder, Decoder, Decoder]] = {}
+
+    def of(self, stored: StoredState, name: str, renames: dict[str, str]) -> tuple[Decoder, Decoder, Decoder]:
+        case = (stored, name, frozenset(renames.items()))
+        made = self._made.get(case)
+        if made is None:
+            binding = self.bindings[name]
+            made = self._made[case] = (
+                _decoder(namespace_part(stored, binding, renames)),
+                _decoder(user_key_part(stored, binding, renames)),
+                _decoder(value_part(stored, binding, renames)),
+            )
+        return made
+
+
+def _decoder(part: Part | None) -> Decoder:
+    if part is None:
+        return Decoder(_nothing, None)
+    codec = part.codec
+    if isinstance(codec, OpaqueCodec):
+        return Decoder(codec.decode, None)
+    decode = decoder_for(part.stored, codec, part.renames)
+    same = part.stored.kind == codec.schema.kind and compare(part.stored, codec, part.renames).kind == "compatible"
+    # A float as a key must not be NaN, which only the codec knows.
+    plain = same and part.stored.kind in SCALARS and not (codec.is_key and part.stored.kind == "float")
+    return Decoder(decode, part.stored.kind if plain else None)
+
+
+def _nothing(data: bytes) -> Any:
+    raise CodecError("there is a value where none belongs")

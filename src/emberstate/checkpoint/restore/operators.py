@@ -1,0 +1,154 @@
+"""What a start makes of the checkpoint it finds: the same state, for the operators and slots of now.
+
+Operators are matched by name, their states by `check_restore`. Other slots than before get the chains that
+concern their key groups. What was decided about states that changed is remembered beside every file.
+
+Thread safety: pure functions, apart from reading footers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from emberstate.checkpoint.files.bindings import StateBinding
+from emberstate.checkpoint.files.meta import FileMeta
+from emberstate.checkpoint.manifest.chain import repartition
+from emberstate.checkpoint.manifest.decisions import NOTHING_SETTLED, Evolution, Settled
+from emberstate.checkpoint.manifest.model import MAX_CHAIN_FILES, Manifest, Operator, SlotChain, StateFile
+from emberstate.checkpoint.manifest.open_files import open_state_file
+from emberstate.checkpoint.restore.check import check_restore
+from emberstate.checkpoint.restore.verdict import RestoreVerdict
+from emberstate.errors import RestoreRefusedError
+from emberstate.keygroups import DEFAULT_MAX_PARALLELISM, KeySchema, range_for_slot
+from emberstate.state.ttl.config import TtlClock
+from emberstate.storage.interface import Storage
+
+log = logging.getLogger("emberstate.checkpoint")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorSpec:
+    """An operator as the program declares it, and what is to become of stored states that changed."""
+
+    name: str
+    key_schema: KeySchema
+    parallelism: int = 1
+    max_parallelism: int = DEFAULT_MAX_PARALLELISM
+    #: The states that it declares; None if they are known to its slots only, which then refuse by themselves.
+    declared: Sequence[StateBinding] | None = None
+    drop_states: Sequence[str] = ()
+    keep_states: Sequence[str] = ()
+    rename_states: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    rename_fields: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
+
+    def empty(self, token: str) -> Operator:
+        """The operator without any state."""
+        ranges = [range_for_slot(self.max_parallelism, self.parallelism, slot) for slot in range(self.parallelism)]
+        slots = tuple(SlotChain((r.start, r.end), f"{token}/{r.start}-{r.end}") for r in ranges)
+        return Operator(self.name, self.key_schema.type_names, self.max_parallelism, slots)
+
+
+def judge(storage: Storage, stored: Operator, spec: OperatorSpec, ttl_clock: TtlClock) -> RestoreVerdict:
+    """What would become of an operator's states; changes nothing."""
+    files = [file for slot in stored.slots for file in slot.files]
+    metas = _metas(storage, files)
+    return check_restore(
+        [(meta, file.decisions) for meta, file in zip(metas, files, strict=True)],
+        spec.declared or (),
+        key_schema=spec.key_schema,
+        max_parallelism=spec.max_parallelism,
+        rename_fields=spec.rename_fields,
+        rename_states=spec.rename_states,
+        drop_states=spec.drop_states,
+        keep_states=spec.keep_states,
+        ttl_clock=ttl_clock,
+        settled=settled_of(stored),
+    )
+
+
+def settled_of(operator: Operator) -> Settled:
+    """What options said about the operator's states at earlier starts."""
+    return Settled.from_dict(operator.settled) if operator.settled else NOTHING_SETTLED
+
+
+def opened_operators(
+    storage: Storage,
+    found: Manifest | None,
+    specs: Sequence[OperatorSpec],
+    token: str,
+    now: int,
+    drop_operators: Sequence[str] = (),
+) -> tuple[Operator, ...]:
+    """The operators of `specs` with the state that `found` has for them; what gets a time to live gets it at `now`."""
+    ttl_clock = TtlClock()
+    ttl_clock.processing_time = now
+    ttl_clock.event_time = None if found is None or found.times is None else found.times.watermark
+    stored = {} if found is None else {operator.name: operator for operator in found.operators}
+    gone = sorted(stored.keys() - {spec.name for spec in specs} - set(drop_operators))
+    if gone:
+        raise RestoreRefusedError(
+            f"the checkpoint has state of operators {gone}, which the program does not have (it has "
+            f"{sorted(spec.name for spec in specs)}). Give a stage the name that it had, or name those whose state is "
+            f"to be given up: in a pipeline by .restore(drop_stages=[…]), elsewhere by drop_operators=[…]."
+        )
+    for name in sorted(stored.keys() & set(drop_operators) - {spec.name for spec in specs}):
+        log.warning("the state of operator %r is dropped, as asked for", name)
+    return tuple(_opened(storage, stored.get(spec.name), spec, token, ttl_clock) for spec in specs)
+
+
+def _opened(
+    storage: Storage, stored: Operator | None, spec: OperatorSpec, token: str, ttl_clock: TtlClock
+) -> Operator:
+    empty = spec.empty(token)
+    if stored is None:
+        return empty
+    if (stored.key_schema, stored.max_parallelism) != (empty.key_schema, empty.max_parallelism):
+        raise RestoreRefusedError(
+            f"operator {spec.name!r} has keys of {list(stored.key_schema)} in {stored.max_parallelism} key groups, "
+            f"declared are {list(empty.key_schema)} in {empty.max_parallelism} (max_parallelism): its keys would be in "
+            f"other groups. Declare what is stored, or rewrite a savepoint offline."
+        )
+    slots, settled = stored.slots, stored.settled
+    if spec.declared is not None:
+        verdict = judge(storage, stored, spec, ttl_clock)
+        try:
+            verdict.refuse()
+        except RestoreRefusedError as error:
+            raise RestoreRefusedError(f"operator {spec.name!r}: {error}") from None
+        decisions = iter(verdict.evolutions)
+        slots = tuple(_evolved(slot, [next(decisions) for _ in slot.files], token) for slot in slots)
+        settled = {} if verdict.settled == NOTHING_SETTLED else verdict.settled.to_dict()
+    slots = repartition(slots, [slot.key_groups for slot in empty.slots], token)
+    most = max(len(slot.files) for slot in slots)
+    if most > MAX_CHAIN_FILES:
+        raise RestoreRefusedError(
+            f"operator {spec.name!r} has {stored.parallelism} slots; with {spec.parallelism}, one would begin with "
+            f"{most} state files, and a manifest lists at most {MAX_CHAIN_FILES}. Choose a parallelism in between, let "
+            f"it run for some batches, which makes chains short, and go on from there."
+        )
+    return msgspec.structs.replace(empty, slots=slots, settled=settled)
+
+
+def _evolved(slot: SlotChain, decisions: Sequence[Evolution], token: str) -> SlotChain:
+    """A chain with what was decided; a slot that holds the state as it was must restore if anything was."""
+    evolved = [evolution.to_dict() for evolution in decisions]
+    if evolved == [file.evolution for file in slot.files]:
+        return slot
+    files = tuple(
+        msgspec.structs.replace(file, evolution=evolution) for file, evolution in zip(slot.files, evolved, strict=True)
+    )
+    start, end = slot.groups
+    return SlotChain(slot.groups, f"{token}/{start}-{end}", files)
+
+
+def _metas(storage: Storage, files: Sequence[StateFile]) -> list[FileMeta]:
+    found: dict[str, FileMeta] = {}  # one file may be taken for several slots
+    for file in files:
+        if file.id not in found:
+            found[file.id] = open_state_file(storage, file).meta
+    return [found[file.id] for file in files]
+

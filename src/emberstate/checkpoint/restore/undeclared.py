@@ -1,0 +1,87 @@
+"""States that the program no longer declares and yet does not give up: carried along as the bytes they are.
+
+A kept state is registered with codecs that leave bytes alone and say the stored types, so that bases, deltas
+and later restores have it as it was; declaring it again brings it back.
+
+Thread safety: the backend's owner thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, Final, NoReturn
+
+from emberstate.checkpoint.files.meta import TIMERS, StoredState
+from emberstate.codec import TypeSchema, opaque_codec
+from emberstate.errors import KeyContextError
+from emberstate.state.descriptors import (
+    AggregatingStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    StateDescriptor,
+    ValueStateDescriptor,
+)
+from emberstate.state.keyed_state_backend import KeyedStateBackend
+from emberstate.state.states import AggregateFunction
+from emberstate.state.ttl.config import TtlConfig, TtlTime
+
+
+def keep(stored: StoredState, backend: KeyedStateBackend) -> None:
+    """Register a stored state, or timer queue, that is to be carried along."""
+    if stored.kind == TIMERS:
+        backend.keep_timer_queue(stored.name, opaque_codec(timer_namespace(stored)))
+    else:
+        backend.keep_state(_DESCRIPTORS[stored.kind](stored), opaque_codec(stored.namespace))
+
+
+def timer_namespace(stored: StoredState) -> TypeSchema:
+    """The type of the namespaces of a stored queue's timers."""
+    assert stored.user_key is not None
+    return stored.user_key.items[-1]
+
+
+def _ttl(stored: StoredState) -> TtlConfig | None:
+    if stored.ttl is None:
+        return None
+    return TtlConfig(timedelta(microseconds=stored.ttl.micros), time=TtlTime(stored.ttl.time))
+
+
+def _codec(stored: StoredState) -> Any:
+    assert stored.type is not None
+    return opaque_codec(stored.type, stored.codec)
+
+
+def _map(stored: StoredState) -> StateDescriptor:
+    assert stored.user_key is not None
+    return MapStateDescriptor(stored.name, opaque_codec(stored.user_key), _codec(stored), ttl=_ttl(stored))
+
+
+def _undeclared(*arguments: Any) -> NoReturn:
+    raise KeyContextError("the state is not declared and kept as bytes: nothing can be added to it")
+
+
+class _Undeclared(AggregateFunction[Any, Any, Any]):
+    def create_accumulator(self) -> Any:
+        _undeclared()
+
+    def add(self, value: Any, accumulator: Any) -> Any:
+        _undeclared()
+
+    def get_result(self, accumulator: Any) -> Any:
+        _undeclared()
+
+    def merge(self, one: Any, other: Any) -> Any:
+        _undeclared()
+
+
+_DESCRIPTORS: Final[dict[str, Callable[[StoredState], StateDescriptor]]] = {
+    "value": lambda stored: ValueStateDescriptor(stored.name, _codec(stored), ttl=_ttl(stored)),
+    "list": lambda stored: ListStateDescriptor(stored.name, _codec(stored), ttl=_ttl(stored)),
+    "map": _map,
+    "reducing": lambda stored: ReducingStateDescriptor(stored.name, _undeclared, _codec(stored), ttl=_ttl(stored)),
+    "aggregating": lambda stored: AggregatingStateDescriptor(
+        stored.name, _Undeclared(), _codec(stored), ttl=_ttl(stored)
+    ),
+}

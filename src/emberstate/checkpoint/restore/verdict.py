@@ -1,0 +1,100 @@
+"""What becomes of a checkpoint's states under the present program: the verdict, as a value to show or refuse.
+
+`check_restore` makes it; a dry run shows it, a restore refuses by it and then does what it says.
+
+Thread safety: immutable.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Final, Literal
+
+from emberstate.checkpoint.files.meta import StoredState
+from emberstate.checkpoint.manifest.decisions import NOTHING_SETTLED, Evolution, Settled
+from emberstate.errors import RestoreRefusedError
+
+#: How many lines of an error are enough.
+_SHOWN: Final = 50
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StateVerdict:
+    """What becomes of one state."""
+
+    name: str
+    """The state's name; of a timer queue `timers/` and its name; of a problem that is no state's, what it is with."""
+    kind: Literal["compatible", "migrates", "new", "dropped", "kept", "refused"]
+    fields: tuple[str, ...] = ()
+    """Every difference, in words."""
+    reason: str = ""
+    """Why it is refused."""
+    what_to_do: str = ""
+
+    def __str__(self) -> str:
+        return "; ".join(part for part in (", ".join(self.fields), self.reason, self.what_to_do) if part)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        return {**dataclasses.asdict(self), "fields": list(self.fields)}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RestoreVerdict:
+    """What becomes of all states, and what to remember.
+
+    >>> verdict = RestoreVerdict((StateVerdict("total", "migrates", ("added `note` ('')",)), StateVerdict("x", "new")))
+    >>> print(verdict)
+    migrates
+    total  migrates  added `note` ('')
+    x      new
+    """
+
+    states: tuple[StateVerdict, ...] = ()
+    """The verdict on each stored or declared state."""
+    problems: tuple[StateVerdict, ...] = ()
+    """What is wrong beyond a single state: keys, options."""
+    evolutions: tuple[Evolution, ...] = ()
+    """For each file, in the order given, what to remember beside it from now on; not if it is refused."""
+    settled: Settled = NOTHING_SETTLED
+    """What to hand to `check_restore` at later starts, and to `restore` in every slot, which sees only some of the
+    files: so options are not taken for mistakes because what they name is dealt with, or elsewhere."""
+    kept: tuple[StoredState, ...] = ()
+    """The states that are carried along as bytes, under their present names."""
+    queues: tuple[str, ...] = ()
+    """Timer queues that are stored, not declared, and made."""
+
+    @property
+    def kind(self) -> Literal["compatible", "migrates", "refused"]:
+        """All in all. States that are new or kept change nothing that is stored."""
+        kinds = {state.kind for state in (*self.problems, *self.states)}
+        if "refused" in kinds:
+            return "refused"
+        return "migrates" if kinds & {"migrates", "dropped"} else "compatible"
+
+    def refuse(self) -> None:
+        """Raise if anything is refused, with everything that is wrong at once.
+
+        Raises:
+            RestoreRefusedError: something is refused.
+        """
+        wrong = [state for state in (*self.problems, *self.states) if state.kind == "refused"]
+        if wrong:
+            lines = [f"- {state.name}: {state}" for state in wrong[:_SHOWN]]
+            if len(wrong) > _SHOWN:
+                lines.append(f"- and {len(wrong) - _SHOWN} more")
+            raise RestoreRefusedError("\n".join(["the checkpoint does not fit what is declared:", *lines]))
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data for JSON."""
+        return {
+            "kind": self.kind,
+            "problems": [problem.to_dict() for problem in self.problems],
+            "states": [state.to_dict() for state in self.states],
+        }
+
+    def __str__(self) -> str:
+        """A table: a line for each state, problems first."""
+        rows = [(state.name, state.kind, str(state)) for state in (*self.problems, *self.states)]
+        name, kind = (max((len(row[column]) for row in rows), default=0) for column in (0, 1))
+        return "\n".join([self.kind, *(f"{row[0]:{name}}  {row[1]:{kind}}  {row[2]}".rstrip() for row in rows)])

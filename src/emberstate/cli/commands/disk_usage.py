@@ -1,0 +1,228 @@
+"""`emberstate checkpoints du` and `gc`: what takes the room, and freeing it.
+
+Only who holds a job may collect (see `checkpoint.retention`), and holding it means to take it over: the process that
+held it before is fenced and stops at its next commit. Nothing is lost by that, but the job must be started again. So
+`gc` shows what it would do, and does it only when told to (`--yes`). Even then it refuses while the job looks alive,
+that is, if its newest checkpoint is young or its process runs on this machine, unless told to take over
+(`--take-over`). It opens the job as a start would, with the operators and slots that it has, which commits an opening:
+from then on, nothing that an older process writes can become part of a checkpoint.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any, Final
+
+import click
+
+from emberstate.checkpoint.commit.coordinator import CheckpointCoordinator
+from emberstate.checkpoint.commit.garbage import CollectionPlan, plan_collection
+from emberstate.checkpoint.commit.retention import DEFAULT_RETAINED
+from emberstate.checkpoint.manifest.catalogue import checkpoint_numbers, read_checkpoint, savepoint_names
+from emberstate.checkpoint.manifest.layout import SAVEPOINTS, manifest_path
+from emberstate.checkpoint.manifest.model import Manifest
+from emberstate.checkpoint.restore.operators import OperatorSpec
+from emberstate.cli.console import Refused, print_json, print_line, print_table, progress, size_text, time_text
+from emberstate.cli.selection import json_option, location_argument, open_location
+from emberstate.clock import Clock, SystemClock
+from emberstate.errors import CheckpointCollectedError, CorruptionError, RestoreRefusedError, StorageNotFoundError
+from emberstate.keygroups import KeySchema
+from emberstate.storage.interface import Storage
+
+#: A job whose newest checkpoint is younger looks alive.
+_ALIVE_MICROS: Final = 15 * 60 * 1_000_000
+
+retained_option = click.option(
+    "--retained", type=click.IntRange(min=1), default=DEFAULT_RETAINED, show_default=True, help="Commits to keep."
+)
+
+
+@click.command()
+@location_argument
+@retained_option
+@json_option
+def du(location: str, retained: int, as_json: bool) -> None:
+    """What takes the room: by folder, by checkpoint, by savepoint, and what a collection would free."""
+    storage = open_location(location)
+    paths = storage.list()
+    sizes = _sizes(storage, paths)
+    folders: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
+    for path, size in sizes.items():
+        folders[path.split("/")[0]] += size
+        counts[path.split("/")[0]] += 1
+    needs = _needs(storage)
+    users = Counter(path for needed in needs.values() for path in needed)
+    checkpoints = [
+        {
+            "number": number,
+            "bytes": sum(sizes.get(path, 0) for path in needed),
+            "alone_bytes": sum(sizes.get(path, 0) for path in needed if users[path] == 1),
+        }
+        for number, needed in needs.items()
+    ]
+    savepoints = [
+        {"name": name, "bytes": sum(s for path, s in sizes.items() if path.startswith(f"{SAVEPOINTS}/{name}/"))}
+        for name in savepoint_names(storage)
+    ]
+    plan = plan_collection(storage, retained)
+    free = _freed(plan, sizes)
+    if as_json:
+        print_json(
+            {
+                "location": storage.describe(),
+                "bytes": sum(sizes.values()),
+                "folders": [{"name": n, "files": counts[n], "bytes": size} for n, size in sorted(folders.items())],
+                "checkpoints": checkpoints,
+                "savepoints": savepoints,
+                "collectable_bytes": free,
+            }
+        )
+        return
+    rows = [(name, counts[name], size_text(size)) for name, size in folders.most_common()]
+    print_table(
+        ("folder", "files", "size"), [*rows, ("all", len(sizes), size_text(sum(sizes.values())))], ("files", "size")
+    )
+    if checkpoints:
+        print_line()
+        print_table(
+            ("checkpoint", "size", "alone"),
+            ((c["number"], size_text(int(c["bytes"])), size_text(int(c["alone_bytes"]))) for c in checkpoints),
+            ("checkpoint", "size", "alone"),
+        )
+    if savepoints:
+        print_line()
+        print_table(
+            ("savepoint", "size"), ((s["name"], size_text(int(str(s["bytes"])))) for s in savepoints), ("size",)
+        )
+    print_line()
+    print_line(f"a collection that keeps {retained} commits would free {size_text(free)}: emberstate checkpoints gc")
+
+
+def _sizes(storage: Storage, paths: Iterable[str]) -> dict[str, int]:
+    todo, sizes = list(paths), {}
+    with progress("looking up sizes", len(todo)) as tick:
+        for path in todo:
+            with contextlib.suppress(StorageNotFoundError):  # collected, or released, just now
+                sizes[path] = storage.size(path)
+            tick(1)
+    return sizes
+
+
+def _needs(storage: Storage) -> dict[int, set[str]]:
+    """By checkpoint, the files that it needs."""
+    needs = {}
+    for number in checkpoint_numbers(storage):
+        try:
+            manifest = read_checkpoint(storage, number)
+        except (CheckpointCollectedError, CorruptionError, RestoreRefusedError):
+            continue
+        needs[number] = {manifest_path(number), *(place.path for place in manifest.places())}
+    return needs
+
+
+def _freed(plan: CollectionPlan, sizes: dict[str, int]) -> int:
+    return sum(sizes.get(path, 0) for path in (*plan.files, *map(manifest_path, plan.checkpoints)))
+
+
+@click.command()
+@location_argument
+@retained_option
+@click.option("--dry-run", is_flag=True, help="Show what would be deleted, and delete nothing; this is the default.")
+@click.option("--yes", is_flag=True, help="Take the job over and delete it. Stop the job first.")
+@click.option("--take-over", is_flag=True, help="With --yes: even if the job looks alive. It stops at its next commit.")
+@json_option
+def gc(location: str, retained: int, dry_run: bool, yes: bool, take_over: bool, as_json: bool) -> None:
+    """Delete what no checkpoint needs any more; a running job does that by itself.
+
+    Without --yes it shows what would go, files that a running job has just written included. Savepoints and pinned
+    checkpoints stay.
+    """
+    if yes and dry_run:
+        raise click.UsageError("--dry-run and --yes exclude each other")
+    if take_over and not yes:
+        raise click.UsageError("--take-over is for --yes")
+    storage = open_location(location)
+    plan = plan_collection(storage, retained)
+    sizes = _sizes(storage, [*plan.files, *map(manifest_path, plan.checkpoints)])
+    if yes:
+        _collect(storage, retained, take_over, SystemClock())
+    result = {
+        "location": storage.describe(),
+        "deleted": yes,
+        "kept": list(plan.kept),
+        "pinned": list(plan.pinned),
+        "unreadable": list(plan.unreadable),
+        "checkpoints": list(plan.checkpoints),
+        "files": list(plan.files),
+        "bytes": _freed(plan, sizes),
+    }
+    if as_json:
+        print_json(result)
+        return
+    _print_plan(plan, result)
+
+
+def _print_plan(plan: CollectionPlan, result: dict[str, Any]) -> None:
+    verb = "deleted" if result["deleted"] else "to delete"
+    print_line(f"kept: checkpoints {_numbers(plan.kept)}{f' (pinned: {_numbers(plan.pinned)})' if plan.pinned else ''}")
+    if plan.unreadable:
+        print_line(f"no state files go while checkpoints {_numbers(plan.unreadable)} cannot be read")
+    print_line(
+        f"{verb}: checkpoints {_numbers(plan.checkpoints)}; {len(plan.files)} files; {size_text(result['bytes'])}"
+    )
+    if not result["deleted"]:
+        for path in plan.files:
+            print_line(f"  {path}")
+        if plan.files or plan.checkpoints:
+            print_line("nothing was deleted: stop the job, and give --yes")
+
+
+def _numbers(numbers: Iterable[int]) -> str:
+    return ", ".join(map(str, numbers)) or "none"
+
+
+def _collect(storage: Storage, retained: int, take_over: bool, clock: Clock) -> None:
+    numbers = checkpoint_numbers(storage)
+    if not numbers:
+        raise Refused(f"there is no checkpoint in {storage.describe()}: there is nothing to collect for")
+    latest = read_checkpoint(storage, numbers[-1])
+    alive = _alive(latest, clock)
+    if alive is not None and not take_over:
+        raise Refused(
+            f"job {latest.job!r} looks alive: {alive}. A running job collects by itself. If it is stopped, or may be "
+            f"stopped (it fails at its next commit, and goes on when it is started again), give --take-over"
+        )
+    specs = [
+        OperatorSpec(
+            name=operator.name,
+            key_schema=KeySchema(operator.key_schema),
+            parallelism=operator.parallelism,
+            max_parallelism=operator.max_parallelism,
+        )
+        for operator in latest.operators
+    ]
+    CheckpointCoordinator.open(storage, latest.job, specs, clock=clock, retained=retained).collect()
+
+
+def _alive(latest: Manifest, clock: Clock) -> str | None:
+    """Why the job seems to be running; None if it does not."""
+    if clock.now_micros() - latest.created < _ALIVE_MICROS:
+        return f"checkpoint {latest.number} was written at {time_text(latest.created)}"
+    if latest.writer.host == socket.gethostname() and _runs(latest.writer.pid):
+        return f"its process {latest.writer.pid} runs on this machine"
+    return None
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        return True
+    return True

@@ -1,0 +1,235 @@
+"""`emberstate state`: what a checkpoint holds: a key's state, the largest keys, everything as Parquet."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator
+from typing import Any, Final
+
+import click
+
+from emberstate.checkpoint.files.meta import StoredState, StoredTtl
+from emberstate.checkpoint.manifest.model import Manifest, Operator
+from emberstate.checkpoint.read.reader import CheckpointReader
+from emberstate.checkpoint.read.usage import StateUsage, Usage, state_usage
+from emberstate.cli.commands.export import export
+from emberstate.cli.commands.plot import plot_state
+from emberstate.cli.console import (
+    finish,
+    print_json,
+    print_line,
+    print_table,
+    progress,
+    size_text,
+    value_text,
+)
+from emberstate.cli.exit_codes import PROBLEM
+from emberstate.cli.keys import parse_key, plain_rows
+from emberstate.cli.selection import (
+    checkpoint_options,
+    chosen,
+    json_option,
+    location_argument,
+    open_reader,
+    operator_option,
+    pick_operator,
+    pick_states,
+)
+from emberstate.keygroups import KeySchema
+
+_MICROSECOND: Final = datetime.timedelta(microseconds=1)
+
+
+@click.group()
+def state() -> None:
+    """Look into the state of a checkpoint: no class of the job is needed, no code of it runs."""
+
+
+state.add_command(export)
+state.add_command(plot_state)
+
+
+@state.command("ls")
+@location_argument
+@checkpoint_options
+@operator_option
+@click.option("--count", is_flag=True, help="Count entries and bytes too: everything is read.")
+@json_option
+def list_states(
+    location: str, checkpoint: int | None, savepoint: str | None, operator: str | None, count: bool, as_json: bool
+) -> None:
+    """The states and timer queues of a checkpoint, with their types."""
+    with open_reader(location, checkpoint, savepoint) as reader:
+        names = [pick_operator(reader.manifest, operator).name] if operator is not None else reader.operators
+        found = [_described(name, stored) for name in names for stored in reader.states(name)]
+        if count:
+            for name in names:
+                usage = _measured(reader, name, [item["state"] for item in found if item["operator"] == name], 0)
+                for item in found:
+                    if item["operator"] == name:
+                        item.update(_amounts(usage.states[item["state"]]))
+        if as_json:
+            print_json({**chosen(reader.manifest), "states": found})
+            return
+    columns = ["operator", "state", "kind", "type", "user_key", "ttl", "codec"]
+    columns += ["entries", "cells", "bytes"] if count else []
+    rows = ([size_text(item[c]) if c == "bytes" else item[c] for c in columns] for item in found)
+    print_table(columns, rows, right=("entries", "cells", "bytes"))
+
+
+def _described(operator: str, stored: StoredState) -> dict[str, Any]:
+    ttl = stored.ttl
+    return {
+        "operator": operator,
+        "state": stored.address,
+        "kind": stored.kind,
+        "type": None if stored.type is None else stored.type.label,
+        "user_key": None if stored.user_key is None or stored.kind == "timers" else stored.user_key.label,
+        "namespace": stored.namespace.label,
+        "ttl": None if ttl is None else f"{ttl.micros * _MICROSECOND} of {ttl.time} time",
+        "codec": stored.codec,
+    }
+
+
+def _amounts(usage: Usage) -> dict[str, int]:
+    return {"entries": usage.entries, "cells": usage.cells, "bytes": usage.bytes}
+
+
+def _measured(reader: CheckpointReader, operator: str, states: list[str], largest: int) -> StateUsage:
+    found = reader.manifest.operator(operator)
+    assert found is not None
+    with progress(f"reading {operator}", len(states) * found.max_parallelism) as tick:
+        return state_usage(reader, operator, states, largest, tick)
+
+
+@state.command()
+@location_argument
+@click.argument("name", metavar="STATE")
+@click.argument("key")
+@checkpoint_options
+@operator_option
+@json_option
+def get(
+    location: str,
+    name: str,
+    key: str,
+    checkpoint: int | None,
+    savepoint: str | None,
+    operator: str | None,
+    as_json: bool,
+) -> None:
+    """What STATE (or timers/QUEUE) holds for KEY. Exit code 1 if nothing.
+
+    A key of one column is written as it is: text, a number, true, an ISO date or time, binary in hexadecimal. A key of
+    several columns is a JSON array. After `--` a key may begin with a dash.
+    """
+    with open_reader(location, checkpoint, savepoint) as reader:
+        found = pick_operator(reader.manifest, operator)
+        pick_states(reader, found.name, [name])
+        schema = KeySchema(found.key_schema)
+        parsed = parse_key(key, schema)
+        stored = next(stored for stored in reader.states(found.name) if stored.address == name)
+        rows = _key_rows(reader, found, stored, parsed)
+        if as_json:
+            print_json(
+                {
+                    **chosen(reader.manifest),
+                    "operator": found.name,
+                    "state": name,
+                    "state_kind": stored.kind,
+                    "key": parsed,
+                    "key_group": schema.key_group(parsed, found.max_parallelism),
+                    "rows": rows,
+                }
+            )
+        elif rows:
+            columns = [column for column in rows[0] if any(row[column] not in ("", None, False) for row in rows)]
+            columns = columns or ["value"]
+            print_table(columns, ([value_text(row[column]) for column in columns] for row in rows), right=("position",))
+        else:
+            print_line(f"key {key} has nothing in {stored.label}")
+    finish(0 if rows else PROBLEM)
+
+
+def _key_rows(reader: CheckpointReader, operator: Operator, stored: StoredState, key: Any) -> list[dict[str, Any]]:
+    rows = plain_rows(reader.of_key(operator.name, stored.address, key))
+    for row in rows:
+        for column in [column for column in row if column == "key" or column.startswith("key_")]:
+            del row[column]
+        if stored.ttl is not None:
+            row.update(_expiry(row["stamp"], stored.ttl, reader.manifest))
+    return rows
+
+
+def _expiry(stamp: datetime.datetime | None, ttl: StoredTtl, manifest: Manifest) -> dict[str, Any]:
+    """When a value expires, and whether it had by the end of the checkpoint's batch."""
+    if stamp is None:
+        return {"expires": None, "expired": False}
+    try:
+        expires = stamp + ttl.micros * _MICROSECOND
+    except OverflowError:
+        return {"expires": None, "expired": False}
+    batch = manifest.times
+    now = manifest.created if batch is None else batch.watermark if ttl.time == "event" else batch.processing_time
+    epoch = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+    return {"expires": expires, "expired": now is not None and (expires - epoch) // _MICROSECOND <= now}
+
+
+@state.command()
+@location_argument
+@checkpoint_options
+@operator_option
+@click.option("--state", "names", metavar="NAME", multiple=True, help="This state; may be given again. Default: all.")
+@click.option("-n", "largest", type=click.IntRange(min=1), default=10, show_default=True, help="Keys and key groups.")
+@json_option
+def top(
+    location: str,
+    checkpoint: int | None,
+    savepoint: str | None,
+    operator: str | None,
+    names: tuple[str, ...],
+    largest: int,
+    as_json: bool,
+) -> None:
+    """The largest keys and key groups, by encoded bytes. Everything is read."""
+    with open_reader(location, checkpoint, savepoint) as reader:
+        found = pick_operator(reader.manifest, operator)
+        usage = _measured(reader, found.name, pick_states(reader, found.name, names), largest)
+        groups = sorted(usage.key_groups, key=lambda group: (-usage.of_group(group).bytes, group))[:largest]
+        result = {
+            **chosen(reader.manifest),
+            "operator": found.name,
+            "states": [{"state": name, **_amounts(amount)} for name, amount in usage.states.items()],
+            "keys": [
+                {"state": item.state, "key": item.key, "key_group": item.key_group, **_amounts(item.usage)}
+                for item in usage.keys
+            ],
+            "key_groups": [
+                {
+                    "key_group": group,
+                    **_amounts(usage.of_group(group)),
+                    "states": {name: amount.bytes for name, amount in usage.key_groups[group].items()},
+                }
+                for group in groups
+            ],
+        }
+    if as_json:
+        print_json(result)
+        return
+    numbers = ("entries", "cells", "bytes", "share", "key group")
+    total = max(1, usage.total().bytes)
+    print_table(("state", "entries", "cells", "bytes", "share"), _rows(result["states"], total, "state"), numbers)
+    print_line()
+    rows = _rows(result["keys"], total, "key", "state", "key_group")
+    print_table(("key", "state", "key group", "entries", "cells", "bytes", "share"), rows, numbers)
+    print_line()
+    print_table(
+        ("key group", "entries", "cells", "bytes", "share"), _rows(result["key_groups"], total, "key_group"), numbers
+    )
+
+
+def _rows(items: Any, total: int, *names: str) -> Iterator[tuple[Any, ...]]:
+    for item in items:
+        share = f"{100 * item['bytes'] / total:.1f} %"
+        cells = (value_text(item[name]) for name in names)
+        yield (*cells, item["entries"], item["cells"], size_text(item["bytes"]), share)

@@ -1,0 +1,1 @@
+"""`emberstate demo`: a job on local Spark, and what is done to it."""

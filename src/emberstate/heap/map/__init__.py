@@ -1,0 +1,6 @@
+"""Maps of one key group's entries: (key, namespace) to state, with snapshots in O(1) and a rehash that goes on a
+little with every operation.
+
+Imports `state` for the shape of changes; nothing else of the package. One thread writes a map; any thread may read
+a snapshot of it.
+"""

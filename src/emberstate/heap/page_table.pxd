@@ -1,9 +1,0 @@
-from emberstate.heap.geometry cimport PAGE_BUCKETS, PAGE_SHIFT
-from emberstate.heap.gc_sight cimport untrack
-
-cdef class PageTable:
-    cdef readonly list pages
-    cdef readonly Py_ssize_t capacity
-    cdef readonly unsigned int version
-    cdef readonly Py_ssize_t reached
-    cdef list make_page(self, Py_ssize_t number)

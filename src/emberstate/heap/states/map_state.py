@@ -1,0 +1,199 @@
+# cython: boundscheck=False, wraparound=False
+"""`HeapMapState`: the map state on the heap, over a `StateTable` of small and large maps (`map_value`).
+
+Reads look without touching. To change a large map, or to hand out a value that can change, the entry is
+fetched from the table for change first: that is what notes it as changed there, once per transaction.
+
+Thread safety: the backend's owner thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from typing import Any
+
+import cython
+
+from emberstate.errors import KeyContextError
+from emberstate.heap.map.copy_on_write_state_map import CopyOnWriteStateMap
+from emberstate.heap.map.snapshots import SnapshotRegistry
+from emberstate.heap.states.map_value import PLAIN, MapKind
+from emberstate.heap.states.state_table import StateTable
+from emberstate.state.internal_states import InternalMapState
+
+if not cython.compiled:  # compiled, they are C functions
+    from emberstate.heap.states.map_value import position_in, small_put, small_remove
+
+
+class HeapMapState(InternalMapState):
+    """A map in a state table."""
+
+    __slots__ = ("kind", "namespace", "table")
+
+    table: StateTable
+    namespace: Hashable
+    kind: MapKind
+
+    def __init__(self, table: StateTable, namespace: Hashable) -> None:
+        self.table = table
+        self.namespace = namespace
+        self.kind = table.kind  # type: ignore[assignment]
+
+    def with_namespace(self, namespace: Hashable) -> HeapMapState:
+        """The same state, bound to another namespace."""
+        return HeapMapState(self.table, namespace)
+
+    def get(self, user_key: Any) -> Any:
+        """Return the user value for the caller to have and to change, or None."""
+        state = self.table.peek(self.namespace)
+        if state is None:
+            return None
+        if isinstance(state, tuple):
+            small: tuple[Any, ...] = state
+            position: cython.Py_ssize_t = self.position_of(small, user_key)
+            return None if position < 0 else small[position + 1]
+        large: CopyOnWriteStateMap = state
+        if self.kind.value_kind.immutable:
+            return large.peek(user_key, PLAIN)
+        large = self.large_for_change()
+        return large.get(user_key, PLAIN)
+
+    def put(self, user_key: Any, user_value: Any) -> None:
+        """Set the value of a user key."""
+        table: StateTable = self.table
+        state = table.peek(self.namespace)
+        large: CopyOnWriteStateMap
+        if state is None or isinstance(state, tuple):
+            small: tuple[Any, ...] = () if state is None else state
+            position: cython.Py_ssize_t = self.position_of(small, user_key)
+            if position >= 0 or len(small) < 2 * self.kind.small_limit:
+                table.put(self.namespace, small_put(small, position, user_key, user_value))
+                return
+            large = self.kind.large_from(small, table.registry)
+            large.put(user_key, PLAIN, user_value)
+            table.put(self.namespace, large)
+        else:
+            large = self.large_for_change()
+            large.put(user_key, PLAIN, user_value)
+
+    def remove(self, user_key: Any) -> bool:
+        """Remove a user key, and the entry with the last one; whether it was there."""
+        table: StateTable = self.table
+        state = table.peek(self.namespace)
+        if state is None:
+            return False
+        if isinstance(state, tuple):
+            small: tuple[Any, ...] = state
+            position: cython.Py_ssize_t = self.position_of(small, user_key)
+            if position < 0:
+                return False
+            if len(small) == 2:
+                table.remove(self.namespace)
+            else:
+                table.put(self.namespace, small_remove(small, position))
+            return True
+        large: CopyOnWriteStateMap = state
+        if not large.contains_key(user_key, PLAIN):
+            return False
+        large = self.large_for_change()
+        large.remove(user_key, PLAIN)
+        if large.size == 0:
+            table.remove(self.namespace)
+        return True
+
+    def contains(self, user_key: Any) -> bool:
+        """Whether the user key is there."""
+        state = self.table.peek(self.namespace)
+        if state is None:
+            return False
+        if isinstance(state, tuple):
+            return self.position_of(state, user_key) >= 0
+        large: CopyOnWriteStateMap = state
+        return large.contains_key(user_key, PLAIN)
+
+    def size(self) -> int:
+        """How many user keys there are."""
+        state = self.table.peek(self.namespace)
+        if state is None:
+            return 0
+        return len(state) // 2 if isinstance(state, tuple) else len(state)
+
+    def items(self) -> Iterator[tuple[Any, Any]] | None:
+        """Iterate over (user key, copy of the user value), or None if there is no map."""
+        state = self.table.peek(self.namespace)
+        if state is None:
+            return None
+        key = self.table.context.key
+        if isinstance(state, tuple):
+            return self._small_items(key, state)
+        return self._large_items(key, state, self.kind.items(state, None), len(state))
+
+    def keys(self) -> Iterator[Any] | None:
+        """Iterate over the user keys, or None if there is no map."""
+        state = self.table.peek(self.namespace)
+        if state is None:
+            return None
+        key = self.table.context.key
+        if isinstance(state, tuple):
+            return (user_key for user_key, _ in self._small_items(key, state))
+        return self._large_items(key, state, state.keys(PLAIN), len(state))
+
+    def _small_items(self, key: Any, started: tuple[Any, ...]) -> Iterator[tuple[Any, Any]]:
+        """The pairs as they are when their turn comes.
+
+        A put makes another tuple, with the user keys where they were.
+        """
+        position: cython.Py_ssize_t = 0
+        while True:
+            self.table.context.check_still(key)
+            state = self.table.peek(self.namespace)
+            if state is not started and not (isinstance(state, tuple) and state[::2] == started[::2]):
+                self.refuse_iteration()
+            if position >= len(started):
+                return
+            yield state[position], state[position + 1]
+            position += 2
+
+    def _large_items(
+        self, key: Any, large: CopyOnWriteStateMap, items: Iterator[Any], size: int
+    ) -> Iterator[Any]:
+        """What `items` gives, with a look before each step whether `large` is still the map, and as large."""
+        exhausted = object()
+        while True:
+            self.table.context.check_still(key)
+            if self.table.peek(self.namespace) is not large or len(large) != size:
+                self.refuse_iteration()
+            item = next(items, exhausted)
+            if item is exhausted:
+                return
+            yield item
+
+    def position_of(self, small: tuple[Any, ...], user_key: Any) -> int:
+        """Where in a small map a user key stands, or -1; its `==` may change no state meanwhile."""
+        registry: SnapshotRegistry = self.table.registry
+        registry.busy += 1
+        try:
+            return position_in(small, user_key)
+        finally:
+            registry.busy -= 1
+
+    def large_for_change(self) -> CopyOnWriteStateMap:
+        """The large map that was found a moment ago, noted as changed."""
+        large: CopyOnWriteStateMap | None = self.table.get(self.namespace)
+        if large is None:
+            raise KeyContextError(
+                f"map state {self.table.name!r} of key {self.table.context.key!r} was there and is not found again: "
+                f"`==` of its key or namespace says one thing now and another then"
+            )
+        return large
+
+    def refuse_iteration(self) -> None:
+        """Raise what an iteration raises when it finds that the map has gained or lost a user key."""
+        raise RuntimeError(
+            f"map state {self.table.name!r} gained or lost user keys during iteration: "
+            f"collect them with list() first"
+        )
+
+    def clear(self) -> None:
+        """Remove the entry of the current key."""
+        self.table.remove(self.namespace)

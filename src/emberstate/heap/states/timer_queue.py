@@ -1,0 +1,229 @@
+"""`HeapTimerQueue`: the set of timers is ordinary copy-on-write state; the order is an index beside it.
+
+The set: per key a map (`map_value`) from (time, name, namespace) to True, in a `StateTable`. So timers are
+snapshotted, rolled back and listed in "what changed" like everything else, at the cost of what was touched.
+
+The index: a sorted list of the same timers, in firing order (`timer_index`). It is exact, so nothing piles up in it
+that a later operation would have to clear away: registering, deleting and polling each change one short block,
+however many timers there are and were.
+
+The journal: what went into and out of the index while a snapshot lives. A roll-back undoes the part of it that
+is younger than its snapshot. Where a newer snapshot lives as well, on what is then a side branch, the undoing is
+itself written down.
+
+Invariants: the index holds the timers of the set, each once. Undoing the journal from its end down to the version
+of a live snapshot gives the timers of that snapshot; versions in it ascend.
+
+Thread safety: the backend's owner thread.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator
+from typing import Any
+
+from emberstate.codec import Codec
+from emberstate.errors import InvariantError, StateTypeError
+from emberstate.heap.map.interface import StateMap
+from emberstate.heap.map.snapshots import Snapshot
+from emberstate.heap.states.map_state import HeapMapState
+from emberstate.heap.states.state_table import StateTable
+from emberstate.heap.states.timer_index import TimerIndex
+from emberstate.state.timers import VOID_NAMESPACE, Timer, TimerQueue, TimerQueueStatistics
+
+#: Outdated lines of the journal that are dropped per operation: more than come in, and never many at once.
+DROPPED_PER_OPERATION = 8
+
+# time, key, name, rank of the namespace, namespace, key group: compares in firing order
+_Indexed = tuple[int, Any, str, Any, Any, int]
+
+
+class HeapTimerQueue(TimerQueue):
+    """Timers over a state table, with namespaces of one type."""
+
+    __slots__ = (
+        "_deleted",
+        "_fired",
+        "_index",
+        "_journal",
+        "_rank",
+        "_registered",
+        "_set",
+        "namespace_codec",
+        "table",
+    )
+
+    def __init__(self, table: StateTable, namespace_codec: Codec[Any]) -> None:
+        self.table = table
+        self.namespace_codec = namespace_codec
+        # What namespaces are ordered by: a string by itself, all else by its bytes, which always compare.
+        self._rank: Callable[[Any], Any] = str if namespace_codec.type is str else namespace_codec.encode
+        self._set = HeapMapState(table, VOID_NAMESPACE)
+        self._index = TimerIndex()
+        self._journal: deque[tuple[int, _Indexed, bool]] = deque()  # version, timer, whether it came or went
+        self._registered = 0
+        self._deleted = 0
+        self._fired = 0
+        table.registry.listeners.append(self)
+
+    # -- the current key ------------------------------------------------------------------------------------
+
+    def register(self, time: int, name: str, namespace: Hashable = VOID_NAMESPACE) -> bool:
+        """Register a timer of the current key; False if it was there already."""
+        timer = self._checked(time, name, namespace)
+        if self._set.contains(timer):
+            return False
+        indexed = self._indexed(timer, self.table.context.key, self.table.context.key_group)
+        self._set.put(timer, True)
+        self._index.add(indexed)
+        self._note(indexed, True)
+        self._registered += 1
+        return True
+
+    def delete(self, time: int, name: str, namespace: Hashable = VOID_NAMESPACE) -> bool:
+        """Delete a timer of the current key; False if it was not there."""
+        timer = self._checked(time, name, namespace)
+        if not self._set.remove(timer):
+            return False
+        indexed = self._indexed(timer, self.table.context.key, self.table.context.key_group)
+        self._index.remove(indexed)
+        self._note(indexed, False)
+        self._deleted += 1
+        return True
+
+    def timers_of_current_key(self) -> list[Timer]:
+        """The timers of the current key, in firing order."""
+        key = self.table.context.key
+        rank = self._rank
+        timers = sorted(self._set.keys() or (), key=lambda timer: (timer[0], timer[1], rank(timer[2])))
+        return [Timer(time, key, name, namespace) for time, name, namespace in timers]
+
+    # -- all keys -------------------------------------------------------------------------------------------
+
+    def peek(self) -> Timer | None:
+        """The timer that fires next, or None."""
+        self.table.context.check_open()
+        first = self._index.first()
+        if first is None:
+            return None
+        time, key, name, _, namespace, _ = first
+        return Timer(time, key, name, namespace)
+
+    def poll(self, until: int) -> Timer | None:
+        """Remove and return the next timer if its time is at most `until`; its key becomes current."""
+        self.table.context.check_open()
+        indexed = self._index.first()
+        if indexed is None or indexed[0] > until:
+            return None
+        time, key, name, _, namespace, group = indexed
+        self.table.context.set_current_key_and_group(key, group)
+        self._set.remove((time, name, namespace))
+        self._index.pop_first()
+        self._note(indexed, False)
+        self._fired += 1
+        return Timer(time, key, name, namespace)
+
+    def timers_of_group(self, key_group: int) -> Iterator[Timer]:
+        """The timers of one owned key group, in no order."""
+        self.table.context.check_open()
+        map = self.table.map_of(key_group)
+        return iter(()) if map is None else self._timers_in(map)
+
+    def __len__(self) -> int:
+        self.table.context.check_open()
+        return len(self._index)
+
+    def statistics(self) -> TimerQueueStatistics:
+        """What the queue holds and has done."""
+        return TimerQueueStatistics(
+            name=self.table.name,
+            timers=len(self),
+            registered=self._registered,
+            deleted=self._deleted,
+            fired=self._fired,
+            journal=len(self._journal),
+        )
+
+    def check_invariants(self) -> None:
+        """Raise `InvariantError` if set and order disagree. O(timers)."""
+        self.table.check_invariants()
+        self._index.check_invariants()
+        expected = set(self._of_set())
+        if differing := sorted(expected ^ set(self._index)):
+            where = "the index: it would not fire" if differing[0] in expected else "the set: it would fire"
+            raise InvariantError(f"{differing[0]!r} of queue {self.table.name!r} is not in {where}")
+        versions = [version for version, _, _ in self._journal]
+        if versions != sorted(versions):
+            raise InvariantError(f"the journal of queue {self.table.name!r} is not in order: {versions}")
+
+    # -- points in time -------------------------------------------------------------------------------------
+
+    def after_roll_back(self, snapshot: Snapshot) -> None:
+        """Make the index what it was when `snapshot` was taken, at the cost of what was touched since."""
+        undone: list[tuple[int, _Indexed, bool]] = []
+        while self._journal and self._journal[-1][0] >= snapshot.version:
+            undone.append(self._journal.pop())
+        then: dict[_Indexed, bool] = {}
+        now: dict[_Indexed, bool] = {}
+        for _, indexed, came in undone:  # from the newest to the oldest
+            now.setdefault(indexed, came)
+            then[indexed] = not came
+        back = [indexed for indexed, there in then.items() if there and not now[indexed]]
+        gone = [indexed for indexed, there in then.items() if now[indexed] and not there]
+        for indexed in gone:
+            self._index.remove(indexed)
+        for indexed in back:
+            self._index.add(indexed)
+        registry = self.table.registry
+        if registry.live[-1].version > snapshot.version:  # a side branch: somebody may go forward again
+            self._journal.extend(reversed(undone))
+            self._journal.extend((registry.version, indexed, True) for indexed in back)
+            self._journal.extend((registry.version, indexed, False) for indexed in gone)
+
+    def after_load(self) -> None:
+        """Make the index of a set that was filled past this queue; there is no snapshot yet."""
+        self._index = TimerIndex(self._of_set())
+
+    # -- inside ---------------------------------------------------------------------------------------------
+
+    def _timers_in(self, map: StateMap) -> Iterator[Timer]:
+        for key, _, timers in map:
+            for time, name, namespace in timers:
+                yield Timer(time, key, name, namespace)
+
+    def _checked(self, time: int, name: str, namespace: Hashable) -> tuple[int, str, Hashable]:
+        """The timer as the set holds it, if it can be one: 1, 1.0 and True are never one time."""
+        if type(time) is not int or not -(2**63) <= time < 2**63:
+            raise StateTypeError(f"time of timer {name!r} must be an int64 of microseconds, found {time!r}")
+        if type(name) is not str or not name:
+            raise StateTypeError(f"a timer needs a name, found {name!r}: it tells timers of one key apart")
+        if type(namespace) is not self.namespace_codec.type or type(namespace) is not str:
+            try:
+                self.namespace_codec.check_deep(namespace)
+            except StateTypeError as error:
+                raise StateTypeError(f"namespace of a timer in queue {self.table.name!r}: {error}") from None
+        return time, name, namespace
+
+    def _indexed(self, timer: tuple[int, str, Any], key: Any, group: int) -> _Indexed:
+        time, name, namespace = timer
+        return time, key, name, self._rank(namespace), namespace, group
+
+    def _note(self, indexed: _Indexed, came: bool) -> None:
+        """Write down what came into the index or went, for as long as a roll-back could ask for it."""
+        journal = self._journal
+        oldest = self.table.registry.live[:1]  # a copy, for another thread may be releasing
+        if oldest:
+            journal.append((self.table.registry.version, indexed, came))
+        elif not journal:
+            return
+        for _ in range(DROPPED_PER_OPERATION):
+            if not journal or (oldest and journal[0][0] >= oldest[0].version):
+                return
+            journal.popleft()
+
+    def _of_set(self) -> Iterator[_Indexed]:
+        for group, map in self.table.used_maps():
+            for key, _, timers in map:
+                for timer in timers:
+                    yield self._indexed(timer, key, group)

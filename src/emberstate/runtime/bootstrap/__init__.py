@@ -1,0 +1,1 @@
+"""A first savepoint out of existing data."""

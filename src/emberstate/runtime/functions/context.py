@@ -1,0 +1,254 @@
+"""`FunctionContext`: what a function is told, and what it can ask for, while it runs.
+
+One context serves a function from open to close. What it says is about the row or timer at hand; kept for
+later it says what is true then, or refuses.
+
+Times come twice: as aware datetimes, and in microseconds (`…_micros`) for those who compute with them.
+
+Thread safety: the operator's thread. Everything is refused on any other: by the time that thread asks, another row
+may be at hand, or another transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import cython
+
+from emberstate.errors import KeyContextError, StateDeclarationError
+from emberstate.runtime.functions.broadcast import BroadcastSide
+from emberstate.runtime.functions.timer_service import TimerService
+from emberstate.runtime.rows.times import MIN_TIME, from_micros
+from emberstate.state.descriptors import (
+    AggregatingStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    StateDescriptor,
+    ValueStateDescriptor,
+)
+from emberstate.state.key_context import KeyContext
+from emberstate.state.states import AggregatingState, ListState, MapState, ReducingState, ValueState
+from emberstate.state.timers import VOID_NAMESPACE
+from emberstate.state.ttl.config import TtlTime
+
+if TYPE_CHECKING:
+    from emberstate.state.keyed_state_backend import KeyedStateBackend
+
+T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class FunctionContext:
+    """What a function gets as `ctx`."""
+
+    __slots__ = (
+        "backend",
+        "broadcast",
+        "counters",
+        "emit",
+        "event_now",
+        "event_ttl",
+        "handles",
+        "key_context",
+        "operator_name",
+        "processing_now",
+        "time",
+        "timed",
+        "timers",
+    )
+
+    operator_name: str
+    timers: TimerService
+    time: int
+    timed: bool
+    event_now: int
+    processing_now: int | None
+    counters: dict[str, int]
+    emit: Callable[[str, Any], None]
+    backend: KeyedStateBackend
+    key_context: KeyContext
+    handles: dict[str, tuple[StateDescriptor, Any]]
+    event_ttl: bool
+    broadcast: BroadcastSide | None
+
+    def __init__(
+        self,
+        operator_name: str,
+        backend: KeyedStateBackend,
+        timers: TimerService,
+        emit: Callable[[str, Any], None],
+        broadcast: BroadcastSide | None,
+    ) -> None:
+        self.operator_name = operator_name
+        self.timers = timers
+        self.time = 0  # of the row or timer at hand, if `timed`
+        self.timed = False
+        self.event_now = MIN_TIME
+        self.processing_now = None
+        self.counters = {}
+        self.emit = emit
+        self.backend = backend
+        self.key_context = backend.context
+        self.handles = {}
+        self.event_ttl = False  # whether a state's time to live passes in event time
+        self.broadcast = broadcast
+
+    # -- the row or timer at hand ---------------------------------------------------------------------------
+
+    @property
+    def key(self) -> Any:
+        """The current key: a value, or a tuple if there are several key columns."""
+        self.key_context.check_key("ctx.key")
+        return self.key_context.key
+
+    @property
+    def timestamp(self) -> datetime | None:
+        """The event time of the row, or of the event-time timer; None if there is none."""
+        self.key_context.check_owner()
+        return from_micros(self.time) if self.timed else None
+
+    @property
+    def timestamp_micros(self) -> int | None:
+        """The same in microseconds."""
+        self.key_context.check_owner()
+        return self.time if self.timed else None
+
+    @property
+    def watermark(self) -> datetime | None:
+        """How far event time has got: no timer up to here is left to fire; None before there is one."""
+        self.key_context.check_owner()
+        return None if self.event_now == MIN_TIME else from_micros(self.event_now)
+
+    @property
+    def watermark_micros(self) -> int:
+        """The same in microseconds; `emberstate.runtime.rows.times.MIN_TIME` before there is one."""
+        self.key_context.check_owner()
+        return self.event_now
+
+    @property
+    def processing_time(self) -> datetime:
+        """The transaction's time: the same for all its rows, and for a rerun of it."""
+        self.key_context.check_owner()
+        if self.processing_now is None:
+            raise KeyContextError("there is no processing time outside a transaction, as in open()")
+        return from_micros(self.processing_now)
+
+    @property
+    def processing_time_micros(self) -> int | None:
+        """The same in microseconds; None outside a transaction."""
+        self.key_context.check_owner()
+        return self.processing_now
+
+    # -- what leaves the function besides its outputs -------------------------------------------------------
+
+    def output(self, name: str, row: Any) -> None:
+        """Put a row into a side output."""
+        self.key_context.check_owner()
+        self.emit(name, row)
+
+    def count(self, name: str, by: int = 1) -> None:
+        """Add to a counter of this operator; it is reported with the transaction, if that commits."""
+        self.key_context.check_owner()
+        self.counters[name] = self.counters.get(name, 0) + by
+
+    # -- states by descriptor -------------------------------------------------------------------------------
+
+    def get_value_state(self, descriptor: ValueStateDescriptor[T]) -> ValueState[T]:
+        """The value state of a descriptor; ask in `open`, so that a restore knows of it."""
+        return self._state(descriptor, ValueStateDescriptor)  # type: ignore[no-any-return]
+
+    def get_list_state(self, descriptor: ListStateDescriptor[T]) -> ListState[T]:
+        """The list state of a descriptor; ask in `open`, so that a restore knows of it."""
+        return self._state(descriptor, ListStateDescriptor)  # type: ignore[no-any-return]
+
+    def get_map_state(self, descriptor: MapStateDescriptor[K, V]) -> MapState[K, V]:
+        """The map state of a descriptor; ask in `open`, so that a restore knows of it."""
+        return self._state(descriptor, MapStateDescriptor)  # type: ignore[no-any-return]
+
+    def get_reducing_state(self, descriptor: ReducingStateDescriptor[T]) -> ReducingState[T]:
+        """The reducing state of a descriptor; ask in `open`, so that a restore knows of it."""
+        return self._state(descriptor, ReducingStateDescriptor)  # type: ignore[no-any-return]
+
+    def get_aggregating_state(self, descriptor: AggregatingStateDescriptor) -> AggregatingState[Any, Any]:
+        """The aggregating state of a descriptor; ask in `open`, so that a restore knows of it."""
+        return self._state(descriptor, AggregatingStateDescriptor)  # type: ignore[no-any-return]
+
+    def get_partitioned_state(
+        self, descriptor: StateDescriptor, namespace: Hashable = VOID_NAMESPACE, *, namespace_type: Any = str
+    ) -> Any:
+        """A state in a namespace, as users hold it."""
+        state = self.backend.get_partitioned_state(descriptor, namespace, namespace_type=namespace_type)
+        self.note(descriptor)
+        return state
+
+    def get_internal_state(
+        self, descriptor: StateDescriptor, namespace: Hashable = VOID_NAMESPACE, *, namespace_type: Any = str
+    ) -> Any:
+        """A state in a namespace, as windows need it: it checks no types, and merges namespaces."""
+        state = self.backend.get_internal_state(descriptor, namespace, namespace_type=namespace_type)
+        self.note(descriptor)
+        return state
+
+    def _state(self, descriptor: StateDescriptor, kind: type[StateDescriptor]) -> Any:
+        if not isinstance(descriptor, kind):
+            raise StateDeclarationError(f"a {kind.__name__} was expected, found {descriptor!r:.200}")
+        known = self.handles.get(descriptor.name)
+        if known is not None and known[0] is descriptor:
+            self.key_context.check_open()
+            return known[1]
+        handle = self.get_partitioned_state(descriptor)
+        self.handles[descriptor.name] = (descriptor, handle)
+        return handle
+
+    # -- broadcast state ------------------------------------------------------------------------------------
+
+    def get_broadcast_state(self, descriptor: MapStateDescriptor[K, V]) -> MapState[K, V]:
+        """The broadcast state of a descriptor; ask in `open`, so that a restore knows of it."""
+        return self._broadcast_side("get_broadcast_state").state(descriptor)
+
+    def apply_to_keyed_state(
+        self, descriptor: StateDescriptor, function: Callable[[Any, Any], None], *, namespace_type: Any = str
+    ) -> None:
+        """Call `function(key, state)` for every key of this slot that has the state; for broadcast rows only."""
+        if not self._broadcast_side("apply_to_keyed_state").writable:
+            raise KeyContextError("apply_to_keyed_state() reaches all keys: use it in process_broadcast_element only")
+        self.backend.apply_to_all_keys(descriptor, function, namespace_type=namespace_type)
+
+    def _broadcast_side(self, what: str) -> BroadcastSide:
+        self.key_context.check_owner()
+        if self.broadcast is None:
+            raise StateDeclarationError(f"{what}() needs a KeyedBroadcastProcessFunction")
+        return self.broadcast
+
+    # -- for the operator -----------------------------------------------------------------------------------
+
+    def forget(self) -> None:
+        """Have no row or timer at hand, and no counts."""
+        self.counters = {}
+        self.timed = False
+
+    def set_timestamp(self, micros: int | None) -> None:
+        """Have a row or timer of that event time at hand."""
+        self.timed = micros is not None
+        self.time = 0 if micros is None else micros
+
+    def set_processing_time(self, micros: int) -> None:
+        """Be in a transaction of that processing time."""
+        self.processing_now = micros
+        self.backend.ttl_clock.processing_time = micros
+
+    def note(self, descriptor: StateDescriptor) -> None:
+        """Have the clock of times to live follow event time, if this state needs it."""
+        if descriptor.ttl is not None and descriptor.ttl.time is TtlTime.EVENT and not self.event_ttl:
+            self.event_ttl = True
+            self.move_watermark(self.event_now)
+
+    def move_watermark(self, micros: cython.longlong) -> None:
+        """Have event time stand at `micros`."""
+        self.event_now = micros
+        if self.event_ttl:
+            self.backend.ttl_clock.event_time = None if micros == MIN_TIME else micros

@@ -1,0 +1,144 @@
+"""A function's life: checked once as a prototype; copied, opened and closed as often as it takes.
+
+Thread safety: the operator's thread.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import logging
+import traceback
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+from emberstate.errors import RowTypeError, StateDeclarationError, UserFunctionError
+from emberstate.runtime.functions.context import FunctionContext
+from emberstate.runtime.functions.function import (
+    KeyedBroadcastProcessFunction,
+    KeyedCoProcessFunction,
+    KeyedProcessFunction,
+    ProcessFunction,
+    overrides,
+)
+
+logger = logging.getLogger("emberstate.runtime")
+
+_METHODS = (
+    "open",
+    "close",
+    "on_timer",
+    "process_element",
+    "process_batch",
+    "process_late_element",
+    "process_element1",
+    "process_element2",
+    "process_late_element1",
+    "process_late_element2",
+    "process_broadcast_element",
+)
+#: How much of a user's traceback goes into the message, which is all that other processes see of it.
+_FRAMES = 20
+
+
+class FunctionHost:
+    """Makes working copies of a function, and says what they implement."""
+
+    def __init__(self, operator_name: str, prototype: ProcessFunction) -> None:
+        self.operator_name = operator_name
+        self.label = type(prototype).__qualname__
+        _check(operator_name, prototype)
+        self._prototype = self._copied(prototype)  # what the caller does to its own afterwards is not our concern
+        self.two_inputs = isinstance(prototype, KeyedCoProcessFunction)
+        self.has_broadcast = isinstance(prototype, KeyedBroadcastProcessFunction)
+        self.by_batch = overrides(prototype, "process_batch")
+        self.has_timers = overrides(prototype, "on_timer")
+        self.timer_namespace_type = prototype.timer_namespace_type
+        names = ("1", "2") if self.two_inputs else ("",)
+        self.elements = tuple(f"process_element{name}" for name in names)
+        if not self.two_inputs and not overrides(prototype, "process_element"):
+            self.elements = ("process_batch",)
+        late = [f"process_late_element{name}" for name in names]
+        #: By input: the method for late rows, or None if they are dropped.
+        self.late = tuple(name if overrides(prototype, name) else None for name in late)
+
+    def declared(self) -> ProcessFunction:
+        """The prototype, to ask what it declares."""
+        return self._prototype
+
+    def make(self, context: FunctionContext, handles: dict[str, Any]) -> ProcessFunction:
+        """A new copy with its states, opened."""
+        function = self._copied(self._prototype)
+        function.__dict__.update(handles)
+        try:
+            function.open(context)
+        except Exception as error:
+            raise self.failure(error, "open", []) from error
+        return function
+
+    def dispose(self, function: ProcessFunction) -> None:
+        """Close a copy and take its states away; a close that fails is logged, for there is nothing to undo."""
+        try:
+            function.close()
+        except Exception:
+            logger.exception("operator %r: %s.close raised", self.operator_name, self.label)
+        for attribute in type(function)._declared:
+            function.__dict__.pop(attribute, None)
+
+    def failure(self, error: Exception, method: str, place: list[tuple[str, Any]]) -> Exception:
+        """What to raise for an exception of the function: with where it happened, and its own traceback."""
+        where = f"operator {self.operator_name!r}, {self.label}.{method}"
+        details = "".join(f"\n  {what}: {value!r:.1000}" for what, value in place)
+        if isinstance(error, RowTypeError):
+            return RowTypeError(f"{where}: {error}{details}")
+        trace = users_frames(error.__traceback__)
+        shown = "".join(traceback.format_exception(type(error), error, trace, limit=-_FRAMES)).rstrip()
+        return UserFunctionError(f"{where} raised {type(error).__name__}: {error}{details}\n{shown}")
+
+    def _copied(self, prototype: ProcessFunction) -> ProcessFunction:
+        try:
+            return copy.deepcopy(prototype)
+        except Exception as error:
+            raise StateDeclarationError(
+                f"operator {self.operator_name!r}: {self.label} cannot be copied ({type(error).__name__}: {error}). A "
+                f"function is made anew when a transaction is rolled back: make connections, locks and files in open()"
+            ) from error
+
+
+def users_frames(trace: TracebackType | None) -> TracebackType | None:
+    """A traceback from the user's first frame on; all of it if there is none."""
+    frame = trace
+    while frame is not None and frame.tb_frame.f_globals.get("__name__", "").startswith("emberstate."):
+        frame = frame.tb_next
+    return trace if frame is None else frame
+
+
+def _check(operator_name: str, function: Any) -> None:
+    """Refuse what cannot be run, before there is anything to undo."""
+    where = f"operator {operator_name!r}"
+    if isinstance(function, type):
+        raise StateDeclarationError(f"{where} needs an instance, found the class: write {function.__qualname__}()")
+    if not isinstance(function, ProcessFunction):
+        raise StateDeclarationError(
+            f"{where} needs a KeyedProcessFunction or one of its siblings, found {function!r:.200}"
+        )
+    label = type(function).__qualname__
+    needed: tuple[str, ...] = ()
+    if isinstance(function, KeyedCoProcessFunction):
+        needed = ("process_element1", "process_element2")
+    elif not isinstance(function, KeyedProcessFunction):
+        raise StateDeclarationError(
+            f"{where}: {label} must be a KeyedProcessFunction, KeyedCoProcessFunction or KeyedBroadcastProcessFunction"
+        )
+    elif not overrides(function, "process_batch"):
+        needed = ("process_element",)
+    if isinstance(function, KeyedBroadcastProcessFunction):
+        needed += ("process_broadcast_element",)
+    for name in needed:
+        if not overrides(function, name):
+            raise StateDeclarationError(f"{where}: {label} has no {name}: define it, its rows would go nowhere")
+    for name in _METHODS:
+        method: Callable[..., Any] | None = getattr(function, name, None)
+        if inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method):
+            raise StateDeclarationError(f"{where}: {label}.{name} is async; write it as an ordinary method")

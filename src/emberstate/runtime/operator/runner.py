@@ -1,0 +1,370 @@
+"""`ElementRunner`: calls the function for rows and timers, within one transaction after the other.
+
+It owns what a function meets while it runs: context, timers, the loop, outputs and counts. When transactions
+begin, end and fail is the operator's business.
+
+Thread safety: the operator's thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from emberstate.errors import StateDeclarationError, UserFunctionError
+from emberstate.runtime.functions.broadcast import BroadcastSide
+from emberstate.runtime.functions.context import FunctionContext
+from emberstate.runtime.functions.domain_timers import KeyedTimer, TimeDomain
+from emberstate.runtime.functions.host import FunctionHost
+from emberstate.runtime.functions.timer_service import TimerService
+from emberstate.runtime.operator.held_rows import HeldRows, LateRow
+from emberstate.runtime.operator.loop import ElementLoop, collect
+from emberstate.runtime.rows.emissions import Emissions
+from emberstate.runtime.rows.keyed_input import InputRows
+from emberstate.runtime.rows.outputs import MAIN, OutputRows, TransactionResult
+from emberstate.runtime.rows.row import RowType
+from emberstate.runtime.rows.times import MAX_TIME, MIN_TIME
+from emberstate.state.keyed_state_backend import KeyedStateBackend
+
+#: The names of the two timer queues, which are stored.
+TIMER_QUEUES: Final = {TimeDomain.EVENT: "event-time timers", TimeDomain.PROCESSING: "processing-time timers"}
+#: So often may one and the same timer fire in a row before it is taken for one that registers itself for ever.
+MAX_REPEATS: Final = 1_000
+
+
+class ElementRunner:
+    """A function at work."""
+
+    def __init__(
+        self,
+        host: FunctionHost,
+        backend: KeyedStateBackend,
+        broadcast: BroadcastSide | None,
+        row_types: Mapping[str, RowType | None],
+        late_output: str | None,
+        out_of_orderness: tuple[int, ...],
+        *,
+        has_event_time: bool = True,
+        followed: bool = False,
+        held: HeldRows | None = None,
+        in_step: bool = False,
+    ) -> None:
+        self._host = host
+        self._backend = backend
+        self._broadcast = broadcast
+        self._row_types = row_types
+        self._late_output = late_output
+        self._lag = out_of_orderness[0]
+        self._followed = followed
+        self._held = held
+        self._emissions: Emissions | None
+        self._watermark = MIN_TIME
+        #: Since it was made, failed attempts included.
+        self.rows = self.late_rows = self.timers_fired = self.broadcast_rows = 0
+        self._keys: list[Any] = []  # of the rows at hand
+        self._last_fired: KeyedTimer | None
+        self._repeats = 0
+        self.timers = TimerService(
+            lambda domain: backend.get_timer_queue(TIMER_QUEUES[domain], namespace_type=host.timer_namespace_type),
+            _refusals(host, has_event_time),
+        )
+        self.context = FunctionContext(host.operator_name, backend, self.timers, self._emit, broadcast)
+        self._loop = ElementLoop(
+            self.context,
+            backend.context,
+            self.timers.event,
+            self.timers.processing,
+            (),
+            out_of_orderness,
+            self.advance,
+            self.fire_due,
+            self._handle_late,
+            in_step,
+        )
+        self._handles = self._declared_handles()
+        self.reset()
+        self._renew()
+
+    # -- the function ---------------------------------------------------------------------------------------
+
+    def renew(self) -> None:
+        """Put a new copy of the function in the place of the old one."""
+        self.dispose()
+        self._renew()
+
+    def dispose(self) -> None:
+        """Close the function."""
+        self._host.dispose(self._function)
+
+    def _renew(self) -> None:
+        self._function = self._host.make(self.context, self._handles)
+        self._loop.methods = tuple(getattr(self._function, name) for name in self._host.elements)
+
+    def _declared_handles(self) -> dict[str, Any]:
+        """The states of the class's attributes."""
+        handles: dict[str, Any] = {}
+        for attribute, state in type(self._host.declared())._declared.items():
+            declared = state.declaration
+            if declared.broadcast:
+                handles[attribute] = self.context.get_broadcast_state(declared.descriptor)  # type: ignore[arg-type]
+            else:
+                handles[attribute] = self.context.get_partitioned_state(declared.descriptor)
+        return handles
+
+    # -- a transaction --------------------------------------------------------------------------------------
+
+    def reset(self) -> None:
+        """Forget what the last transaction put out and counted."""
+        self.outputs = {
+            name: OutputRows(f"operator {self._host.operator_name!r}, output {name!r} of {self._host.label}", row_type)
+            for name, row_type in self._row_types.items()
+        }
+        main = self.outputs[MAIN]
+        if self._followed:
+            main.emissions = Emissions(main.pending, self.context, self._backend.context)
+        self._emissions = main.emissions
+        self._loop.outputs = main.pending
+        self._loop.note = None if main.emissions is None else main.emissions.note
+        self._loop.user_code = False
+        self.context.forget()
+        self._rows = self._late_rows = self._late_dropped = self._fired = 0
+        self._max_times: list[int | None] = [None] * len(self._host.elements)
+        self._last_fired = None
+
+    def begin(self, processing_time: int, watermark: int) -> None:
+        """Start a transaction, and fire what is due."""
+        self.reset()
+        self._loop.begin_inputs()
+        if self._broadcast is not None:
+            self._broadcast.enter()
+        self.timers.event.refresh()
+        self.timers.processing.refresh()
+        # From before all time: a slot that was restored does not know how far its rows had got.
+        self.context.move_watermark(MIN_TIME)
+        self._set_processing_time(processing_time)
+        self.set_watermark(watermark)
+
+    def result(self) -> TransactionResult:
+        """What came of the transaction."""
+        return TransactionResult(
+            outputs=self.outputs,
+            counters=self.context.counters,
+            rows=self._rows,
+            late_rows=self._late_rows,
+            late_rows_dropped=self._late_dropped,
+            timers_fired=self._fired,
+            max_event_time=max((time for time in self._max_times if time is not None), default=None),
+            input_times=tuple(self._max_times) if self._host.two_inputs else (),
+        )
+
+    def progress(self) -> str:
+        """How far it has got since it was made, and the row at hand; any thread may ask."""
+        keys, at = self._keys, self._loop.position
+        so_far = (
+            f"{self.rows} rows, {self.broadcast_rows} broadcast rows, {self.late_rows} late rows and "
+            f"{self.timers_fired} timers so far"
+        )
+        return f"{so_far}, at row {at + 1} of {len(keys)}, key {keys[at]!r:.200}" if at < len(keys) else so_far
+
+    def check_outputs(self) -> None:
+        """Refuse what was put out and has the wrong type."""
+        for output in self.outputs.values():
+            output.check()
+
+    def seal_outputs(self) -> None:
+        """Have outputs with a schema hold record batches rather than Python objects."""
+        for output in self.outputs.values():
+            if output.row_type is not None:
+                output.seal()
+
+    def _emit(self, name: str, row: Any) -> None:
+        output = self.outputs.get(name)
+        if output is None:
+            raise StateDeclarationError(
+                f"operator {self._host.operator_name!r} has no output {name!r}, it has {sorted(self.outputs)}: "
+                f"declare it in side_outputs"
+            )
+        output.pending.append(row)
+
+    # -- rows -----------------------------------------------------------------------------------------------
+
+    def run(self, data: InputRows, numbers: list[int] | None) -> None:
+        """Handle rows, in their order; `numbers` are those of their inputs, if there are two."""
+        count = len(data.keys)
+        self._rows += count
+        self.rows += count
+        if data.times:
+            self._note_times(data.times, numbers)
+        if self._held is not None:
+            self._held.hold(data, self._watermark)
+        else:
+            self._handle(data, numbers)
+
+    def _note_times(self, times: memoryview, numbers: list[int] | None) -> None:
+        """Remember the latest time of every input."""
+        for number, known in enumerate(self._max_times):
+            pairs = () if numbers is None else zip(times, numbers, strict=True)
+            latest = max(times if numbers is None else (time for time, n in pairs if n == number), default=None)
+            if latest is not None and (known is None or latest > known):
+                self._max_times[number] = latest
+
+    def _handle(self, data: InputRows, numbers: list[int] | None) -> None:
+        self._keys = data.keys
+        try:
+            if self._host.by_batch:
+                self._run_by_key(data)
+            else:
+                self._run_by_row(data, numbers)
+        finally:
+            self._keys = []
+
+    def _run_by_row(self, data: InputRows, numbers: list[int] | None) -> None:
+        loop = self._loop
+        try:
+            loop.run(data.made, data.row_class, data.columns, data.keys, data.groups, data.times, numbers)
+        except Exception as error:
+            if not loop.user_code:
+                raise
+            loop.user_code = False
+            at = loop.position
+            method = self._host.elements[numbers[at] if numbers else 0]
+            raise self._host.failure(error, method, [("key", data.keys[at]), ("row", data.rows()[at])]) from error
+
+    def _run_by_key(self, data: InputRows) -> None:
+        """For `process_batch`: the rows of each key together."""
+        loop = self._loop
+        if data.times:
+            self.advance(max(data.times[0] - self._lag, self.context.event_now))
+        try:
+            loop.run_by_key(data.rows(), data.keys, data.groups, data.times, self._function.process_batch)  # type: ignore[attr-defined]
+        except Exception as error:
+            if not loop.user_code:
+                raise
+            loop.user_code = False
+            place = [("key", data.keys[loop.position]), ("rows", loop.of_key)]
+            raise self._host.failure(error, "process_batch", place) from error
+
+    def _release(self, held: HeldRows, until: int) -> None:
+        """Handle the held rows before `until`, timers among them; at the end of time all of them."""
+        for part in held.take(until if until == MAX_TIME else until - 1):
+            if isinstance(part, LateRow):
+                self.advance(part.place)
+                self._handle_late(part.row, part.key, part.time, part.key_group, 0)
+            else:
+                self._handle(part, None)
+
+    def _handle_late(self, row: Any, key: Any, time: int, group: int, number: int) -> None:
+        self._late_rows += 1
+        self.late_rows += 1
+        name = self._host.late[number]
+        if name is None:
+            self._late_dropped += 1
+            if self._late_output is not None:
+                self._emit(self._late_output, row)
+            return
+        self._backend.context.set_current_key_and_group(key, group)
+        self.context.set_timestamp(time)
+        self._call(name, getattr(self._function, name), row, [("key", key), ("row", row)])
+        self.fire_due()
+
+    def run_broadcast(self, row: Any) -> None:
+        """Handle a broadcast row, for which there is no key."""
+        side = self._broadcast
+        if side is None:
+            raise StateDeclarationError(
+                f"operator {self._host.operator_name!r}: {self._host.label} takes no broadcast rows"
+            )
+        self.broadcast_rows += 1
+        self._backend.context.clear()
+        self.context.set_timestamp(None)
+        side.writable = True
+        try:
+            method = self._function.process_broadcast_element  # type: ignore[attr-defined]
+            self._call("process_broadcast_element", method, row, [("row", row)])
+        finally:
+            side.writable = False
+        self.fire_due()
+
+    def _call(self, name: str, method: Any, argument: Any, place: list[tuple[str, Any]]) -> None:
+        try:
+            result = method(argument, self.context)
+            if result is not None:
+                collect(result, self._loop.outputs)
+            if self._emissions is not None:
+                self._emissions.note()
+        except Exception as error:
+            raise self._host.failure(error, name, place) from error
+
+    # -- time -----------------------------------------------------------------------------------------------
+
+    def set_watermark(self, watermark: int) -> None:
+        """Have event time get to `watermark`, and rows before it be late."""
+        self._watermark = watermark
+        if self._held is None:
+            self._loop.reach(watermark)
+        else:
+            self._loop.watermark = MIN_TIME  # what is late was decided when the row was held
+            self._release(self._held, watermark)
+        self.advance(watermark)
+        self.fire_due()
+
+    def set_processing_time(self, processing_time: int) -> None:
+        """Have processing time get to `processing_time`."""
+        self._set_processing_time(processing_time)
+        self.fire_due()
+
+    def _set_processing_time(self, processing_time: int) -> None:
+        self.context.set_processing_time(processing_time)
+        self._loop.processing_time = processing_time
+
+    def advance(self, until: int) -> None:
+        """Fire event-time timers up to `until`, event time moving from one to the next, and then to `until`."""
+        context, event = self.context, self.timers.event
+        if self._emissions is not None:
+            self._emissions.moving = until > context.event_now
+        while (timer := event.poll(until)) is not None:
+            if timer.micros > context.event_now:
+                context.move_watermark(timer.micros)
+            context.set_timestamp(timer.micros)
+            self._fire(timer)
+        if self._emissions is not None:
+            self._emissions.moving = False
+        if until > context.event_now:
+            context.move_watermark(until)
+
+    def fire_due(self) -> None:
+        """Fire whatever is due at the present times, until nothing is."""
+        context, event, processing = self.context, self.timers.event, self.timers.processing
+        now = self._loop.processing_time
+        while True:
+            if event.next_time <= context.event_now:
+                self.advance(context.event_now)
+            timer = processing.poll(now)
+            if timer is None:
+                return
+            context.set_timestamp(None)
+            self._fire(timer)
+
+    def _fire(self, timer: KeyedTimer) -> None:
+        self._repeats = self._repeats + 1 if timer == self._last_fired else 0
+        self._last_fired = timer
+        if self._repeats >= MAX_REPEATS:
+            raise UserFunctionError(
+                f"operator {self._host.operator_name!r}: {self._host.label}.on_timer registers the timer that fires, "
+                f"{timer!r}, again and again for a time that has passed: register it for a later one"
+            )
+        self._fired += 1
+        self.timers_fired += 1
+        self._call("on_timer", self._function.on_timer, timer, [("key", timer.key), ("timer", timer)])
+
+
+def _refusals(host: FunctionHost, has_event_time: bool) -> dict[TimeDomain, str | None]:
+    """Why no timer of a domain may be registered."""
+    where = f"operator {host.operator_name!r}: {host.label} registers"
+    if not host.has_timers:
+        return dict.fromkeys(TimeDomain, f"{where} a timer and has no on_timer to handle it")
+    never = (
+        f"{where} a timer in event time, and nothing has an event time: it would never fire. Say which column it is, "
+        f"key_by(…).event_time(column) or Harness(…, event_time=column), or register it in processing time."
+    )
+    return {TimeDomain.PROCESSING: None, TimeDomain.EVENT: None if has_event_time else never}

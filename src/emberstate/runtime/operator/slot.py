@@ -1,0 +1,255 @@
+"""`OperatorSlot`: a slot of an operator: the operator, and its side of the checkpoints.
+
+    start(task)      → the state is where the task starts, and the operator's transaction has begun
+    operator.…       → rows
+    prepare(…)       → what changed and what was put out is prepared; the acknowledgements go to the coordinator
+    roll_back()      → or: as if the task had not been started
+
+An operator is made around every backend that the checkpoints side makes, so a slot that must restore gets a new
+function too. Broadcast state is an operator of its own in the checkpoints, with one key group: every slot restores
+it from the same files and prepares the same change, under one name. That it is the same is seen by checksums of all of
+it (`agreed_broadcast`), and one slot's acknowledgement is committed.
+
+Invariant: keyed and broadcast state are at the same point: hot both, or restored both.
+
+Thread safety: one thread, the backend's owner.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from emberstate.checkpoint.backends import StateBackend
+from emberstate.checkpoint.commit.messages import Acknowledgement, SlotTask
+from emberstate.checkpoint.commit.slot import SlotCheckpoint, SlotStatistics, Start
+from emberstate.checkpoint.manifest.chain import DEFAULT_POLICY, ChainPolicy
+from emberstate.errors import InvariantError, LifecycleError, StateDeclarationError, UserFunctionError
+from emberstate.keygroups import KeyGroupRange, KeySchema
+from emberstate.runtime.operator.operator import KeyedOperator
+from emberstate.runtime.operator.snapshot import OperatorSnapshot
+from emberstate.runtime.rows.outputs import OutputRows, TransactionResult, write_output
+from emberstate.runtime.rows.times import MIN_TIME
+from emberstate.state.keyed_state_backend import KeyedStateBackend
+
+MakeOperator = Callable[[KeyedStateBackend], KeyedOperator]
+
+
+def broadcast_operator_name(operator: str) -> str:
+    """What an operator's broadcast state is called in checkpoints."""
+    return f"{operator}/broadcast"
+
+
+class OperatorSlot:
+    """One slot: `make_operator` makes the operator around an empty backend."""
+
+    def __init__(
+        self,
+        make_operator: MakeOperator,
+        state_backend: StateBackend,
+        key_schema: KeySchema,
+        *,
+        max_parallelism: int,
+        policy: ChainPolicy = DEFAULT_POLICY,
+    ) -> None:
+        self._make_operator = make_operator
+        self._state_backend = state_backend
+        self._key_schema = key_schema
+        self._max_parallelism = max_parallelism
+        self._policy = policy
+        self._operator: KeyedOperator | None = None
+        self._keyed = self._new_keyed()
+        self._broadcast: SlotCheckpoint | None = None
+        self._watermark = MIN_TIME  # of the operator, where the transaction started
+        #: What the parts of the last transaction took: start, state (begin and end), output, prepare.
+        self.micros: dict[str, int] = {}
+
+    @property
+    def operator(self) -> KeyedOperator:
+        """The operator, once a task was started."""
+        if self._operator is None:
+            raise LifecycleError("the slot has no operator yet: start a task first")
+        return self._operator
+
+    @property
+    def is_hot(self) -> bool:
+        """Whether it holds state."""
+        return self._operator is not None
+
+    def start(self, task: SlotTask, broadcast: SlotTask | None = None) -> Start:
+        """Bring the state to where the task starts, begin the transaction, and fire what is due.
+
+        If it raises, roll back.
+        """
+        begun = time.perf_counter_ns()
+        try:
+            how = self._reach(task, broadcast)
+        except BaseException:
+            # What cannot be brought to its start is thrown away; the next start restores.
+            self.close()
+            self._keyed = self._new_keyed()
+            raise
+        operator = self.operator
+        if how == "rolled back":
+            operator.roll_back(self._start())
+        self._watermark = operator.watermark
+        reached = time.perf_counter_ns()
+        operator.begin(task.batch.processing_time, task.batch.watermark)
+        self.micros = {"start": (reached - begun) // 1000, "state": (time.perf_counter_ns() - reached) // 1000}
+        return how
+
+    def prepare(self, broadcast_attempt: str) -> tuple[TransactionResult, list[Acknowledgement]]:
+        """End the transaction; what came of it, and the acknowledgements: of keyed, then of broadcast state.
+
+        `broadcast_attempt` names the broadcast state from here on, in all slots. If it raises, roll back.
+        """
+        operator = self.operator
+        begun = time.perf_counter_ns()
+        result = operator.end()
+        ended = time.perf_counter_ns()
+        contents = _contents(result.outputs)
+        written = time.perf_counter_ns()
+        acknowledgements = [
+            self._keyed.prepare(
+                contents,
+                max_event_time=result.max_event_time,
+                input_times=result.input_times,
+                counts=_counts(result),
+            )
+        ]
+        if self._broadcast is not None:
+            acknowledgements.append(self._broadcast.prepare(attempt=broadcast_attempt))
+        self.micros["state"] += (ended - begun) // 1000
+        self.micros["output"] = (written - ended) // 1000
+        self.micros["prepare"] = (time.perf_counter_ns() - written) // 1000
+        return result, acknowledgements
+
+    def roll_back(self) -> None:
+        """Undo the transaction, prepared or not: state, timers, and the function, which is made anew."""
+        if self._operator is None:
+            return
+        self._operator.roll_back(self._start())
+        self._keyed.roll_back()
+        if self._broadcast is not None:
+            self._broadcast.roll_back()
+
+    def progress(self) -> str:
+        """How far it has got, for people and for whoever waits: another text if it has got further. Any thread."""
+        operator, broadcast = self._operator, self._broadcast
+        moved = self._keyed.moved_bytes + (0 if broadcast is None else broadcast.moved_bytes)
+        handled = "" if operator is None else f"{operator.progress()}; "
+        return f"{handled}{moved} bytes of state read and written"
+
+    def statistics(self) -> SlotStatistics:
+        """What its side of the checkpoints has done."""
+        return self._keyed.statistics()
+
+    def close(self) -> None:
+        """Close the operator and drop all state; a second call does nothing."""
+        self._detach()
+        self._keyed.close()
+
+    # -- inside ---------------------------------------------------------------------------------------------
+
+    def _reach(self, task: SlotTask, broadcast: SlotTask | None) -> Start:
+        how = self._keyed.start(task)
+        operator = self.operator
+        if (operator.broadcast_backend is None) != (broadcast is None):
+            raise InvariantError(f"operator {operator.name!r}: its broadcast state and its task do not go together")
+        if broadcast is not None:
+            if self._broadcast is None:
+                self._broadcast = self._new_broadcast(operator)
+            self._broadcast.start(broadcast)
+        return how
+
+    def _start(self) -> OperatorSnapshot:
+        """Where the transaction started."""
+        broadcast = None if self._broadcast is None else self._broadcast.committed
+        return OperatorSnapshot(self._keyed.committed, broadcast, self._watermark)
+
+    def _new_keyed(self) -> SlotCheckpoint:
+        return self._state_backend.make_slot(
+            self._key_schema, self._attach, max_parallelism=self._max_parallelism, policy=self._policy
+        )
+
+    def _attach(self, backend: KeyedStateBackend) -> None:
+        """Make the operator of a new backend."""
+        self._detach()
+        operator = self._make_operator(backend)
+        operator.open()
+        self._operator = operator
+
+    def _detach(self) -> None:
+        if self._broadcast is not None:
+            self._broadcast.close()
+            self._broadcast = None
+        if self._operator is not None:
+            self._operator.close()
+            self._operator = None
+
+    def _new_broadcast(self, operator: KeyedOperator) -> SlotCheckpoint:
+        """The checkpoints side of the operator's broadcast state, which it can fill once."""
+        fresh = [operator.broadcast_backend]
+
+        def make(groups: KeyGroupRange) -> KeyedStateBackend:
+            backend = fresh.pop() if fresh else None
+            if backend is None:
+                raise InvariantError(f"operator {operator.name!r}: its keyed state is hot, its broadcast state is not")
+            return backend
+
+        chosen = self._state_backend
+        return SlotCheckpoint(
+            make, chosen.open_slot_storage(), policy=self._policy, state_limit=chosen.max_state_size, compared=True
+        )
+
+
+def agreed_broadcast(operator: str, answers: Sequence[Sequence[Acknowledgement]]) -> list[Acknowledgement]:
+    """What to commit of an operator's broadcast state, of which every slot's answer has an acknowledgement or none.
+
+    `answers` are those of all slots, in order, to one transaction: each of keyed, then of broadcast state.
+
+    Raises:
+        UserFunctionError: it is not the same in all slots.
+    """
+    (_, *first), *others = answers
+    for slot, (_, *other) in enumerate(others, start=1):
+        for expected, found in zip(first, other, strict=True):
+            names = expected.checksums.keys() | found.checksums.keys()
+            different = sorted(name for name in names if expected.checksums.get(name) != found.checksums.get(name))
+            if different:
+                raise UserFunctionError(
+                    f"stage {operator!r}: broadcast state {', '.join(different)} is not the same in slots 0 and {slot} "
+                    f"after the same broadcast rows; checkpoint {found.number} was not committed. "
+                    f"process_broadcast_element must do the same in every slot: no random numbers, clocks or process "
+                    f"ids, nothing that follows the order of a set or of a map's keys. Correct it and start again: the "
+                    f"batch comes again, on the state that was committed before it."
+                )
+    return first
+
+
+def _contents(outputs: Mapping[str, OutputRows]) -> list[tuple[str, int, bytes]]:
+    """Outputs with rows, as they are stored."""
+    contents = []
+    for name, output in outputs.items():
+        row_type = output.stored_type
+        if row_type is None:
+            if output.rows:
+                raise StateDeclarationError(
+                    f"{output.label} has no schema, and a row came: {output.rows[0]!r:.200}. Declare its schema."
+                )
+            continue
+        batches = output.batches()
+        rows = sum(batch.num_rows for batch in batches)
+        if rows:
+            contents.append((name, rows, write_output(batches, row_type)))
+    return contents
+
+
+def _counts(result: TransactionResult) -> dict[str, int]:
+    return {
+        "rows": result.rows,
+        "late_rows": result.late_rows,
+        "late_rows_dropped": result.late_rows_dropped,
+        "timers_fired": result.timers_fired,
+        **{f"counter/{name}": count for name, count in result.counters.items()},
+    }

@@ -1,0 +1,39 @@
+"""The columns that the library adds on a row's way: names that no input may have.
+
+- `KEY_GROUP_COLUMN`, `SLOT_COLUMN`, `TIME_COLUMN`, `ORDER_COLUMN`: the driver adds them to partition and sort rows.
+- `INPUT_COLUMN` and `ROW_COLUMNS`: two inputs in one frame. `BROADCAST_COLUMN`: a row that goes to every slot.
+- `ORIGIN_COLUMN` and `REACHED_COLUMN`: of a row that a stage emitted for the next one (`emissions`).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from emberstate.runtime.rows.data_types import Column, parse_type
+from emberstate.runtime.rows.row import RowType
+
+KEY_GROUP_COLUMN: Final = "__key_group"
+SLOT_COLUMN: Final = "__slot"
+TIME_COLUMN: Final = "__time"
+ORDER_COLUMN: Final = "__order"
+INPUT_COLUMN: Final = "__input"
+ROW_COLUMNS: Final = ("__row0", "__row1")
+BROADCAST_COLUMN: Final = "__broadcast"
+ORIGIN_COLUMN: Final = "__origin"
+REACHED_COLUMN: Final = "__reached"
+
+RESERVED: Final = (
+    *(KEY_GROUP_COLUMN, INPUT_COLUMN, *ROW_COLUMNS, ORIGIN_COLUMN, REACHED_COLUMN),
+    *(SLOT_COLUMN, ORDER_COLUMN, TIME_COLUMN, BROADCAST_COLUMN),
+)
+
+
+def with_origins(row_type: RowType) -> RowType:
+    """The columns of `row_type`, then origin and reached time."""
+    return RowType(
+        [
+            *row_type.columns,
+            Column(ORIGIN_COLUMN, parse_type("binary")),
+            Column(REACHED_COLUMN, parse_type("bigint")),
+        ]
+    )

@@ -1,0 +1,249 @@
+"""An input of a keyed operator: what its rows are, their key and their event time; and how a batch becomes rows.
+
+A record batch has the input's columns, and may have the rows' key groups in a column `__key_group`, as Spark
+computed them, and of rows that another stage put out their origins. Two inputs come in one batch so that both are in
+order of time: a column `__input` says which (0 or 1), and the rows are structs in columns `__row0` and `__row1`.
+
+Thread safety: immutable.
+
+Rows whose key has a null: they belong to no key group, and are taken out and counted.
+
+Thread safety: pure functions.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from array import array
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from emberstate.errors import RowTypeError, StateDeclarationError
+from emberstate.keygroups import KeySchema
+from emberstate.runtime.rows.columns import INPUT_COLUMN, KEY_GROUP_COLUMN, ORIGIN_COLUMN, REACHED_COLUMN, ROW_COLUMNS
+from emberstate.runtime.rows.emissions import Origin
+from emberstate.runtime.rows.row import RowType
+from emberstate.runtime.rows.row_batches import make_rows
+from emberstate.runtime.rows.times import FIRST_TIME, LAST_TIME
+from emberstate.units import Duration
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+import pyarrow as pa
+import pyarrow.compute as pc
+
+#: Keys of these types may come in more than one form, or be no keys (NaN): each is looked at.
+_LOOKED_AT: Final = ("double", "decimal")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class InputRows:
+    """Rows, made or still as columns, with everything that the loop needs of each."""
+
+    keys: list[Any]
+    #: int32, int64; the latter None without event time.
+    groups: memoryview
+    times: memoryview | None
+    made: list[Any] | None
+    columns: list[list[Any]]
+    row_class: type[Any]
+    #: For whom and when another stage put them out; None if none did.
+    origins: list[Origin] | None = None
+
+    def rows(self) -> list[Any]:
+        """The rows."""
+        return make_rows(self.row_class, self.columns, len(self.keys)) if self.made is None else self.made
+
+    @classmethod
+    def of_one(cls, row: Any, key: Any, group: int, time: int | None) -> InputRows:
+        """One row."""
+        if time is not None and not FIRST_TIME <= time <= LAST_TIME:
+            raise RowTypeError(f"the event time {time} of row {row!r:.200} lies outside the years 1 to 9999")
+        times = None if time is None else memoryview(array("q", [time]))
+        return cls([key], memoryview(array("i", [group])), times, [row], [], tuple)
+
+
+class KeyedInput:
+    """The rows of one input."""
+
+    __slots__ = ("event_time", "key_columns", "out_of_orderness", "row_type", "zone")
+
+    def __init__(
+        self,
+        row_type: RowType | str,
+        key_columns: Sequence[str],
+        *,
+        event_time: str | None = None,
+        zone: str | None = None,
+        out_of_orderness: Duration | None = None,
+    ) -> None:
+        """Rows of `row_type`, by key.
+
+        `zone` says what zone the wall times of a TIMESTAMP_NTZ event time are of. An input without an
+        `out_of_orderness` has that of the operator.
+        """
+        self.row_type = RowType.of(row_type)
+        self.key_columns = tuple(key_columns)
+        self.event_time = event_time
+        self.zone = zone
+        self.out_of_orderness = out_of_orderness
+        for column in self.key_columns:
+            self.row_type.position(column)
+        if event_time is not None:
+            kind = self.row_type.columns[self.row_type.position(event_time)].type.kind
+            if kind not in ("timestamp", "timestamp_ntz"):
+                raise StateDeclarationError(f"event time {event_time!r} must be a timestamp, it is {kind}: cast it")
+            if kind == "timestamp_ntz" and zone is None:
+                raise StateDeclarationError(
+                    f"event time {event_time!r} is a timestamp_ntz, a wall clock's reading: say of which zone it is"
+                )
+
+    def read(self, batch: pa.RecordBatch, key_schema: KeySchema, grouper: Callable[[Any], int]) -> InputRows:
+        """The rows of a batch; refuses null keys and event times."""
+        from emberstate.runtime.rows.arrow_rows import columns_of, data_type
+
+        for column in self.row_type.columns:
+            if column.name not in batch.schema.names:
+                raise RowTypeError(f"a batch has no column {column.name!r}, it has {batch.schema.names}")
+            found = data_type(batch.schema.field(column.name).type, column.name)
+            if _without_nullability(found) != _without_nullability(column.type):
+                raise RowTypeError(f"column {column.name!r} of a batch is {found.name}, declared is {column.type.name}")
+        columns = columns_of(batch, self.row_type)
+        keys = self._keys(batch, columns, key_schema)
+        if KEY_GROUP_COLUMN in batch.schema.names:
+            groups = _ints(batch.column(KEY_GROUP_COLUMN), "int32", "i")
+        else:
+            groups = memoryview(array("i", [grouper(key) for key in keys]))
+        origins = None
+        if ORIGIN_COLUMN in batch.schema.names:
+            parts = (batch.column(name).to_pylist() for name in (ORIGIN_COLUMN, REACHED_COLUMN))
+            origins = list(zip(*parts, strict=True))
+        return InputRows(keys, groups, self._times(batch, columns), None, columns, self.row_type.row_class, origins)
+
+    def _keys(self, batch: pa.RecordBatch, columns: list[list[Any]], key_schema: KeySchema) -> list[Any]:
+        parts = [columns[self.row_type.position(name)] for name in self.key_columns]
+        for name, part in zip(self.key_columns, parts, strict=True):
+            if batch.column(name).null_count:
+                raise RowTypeError(
+                    f"key column {name!r} is null in row {self._shown(columns, part.index(None))}: null is no key; "
+                    f'filter such rows out, give them a key, or have a pipeline drop and count them: '
+                    f'key_by(…, null_keys="drop")'
+                )
+        keys = parts[0] if len(parts) == 1 else list(zip(*parts, strict=True))
+        if any(name.startswith(_LOOKED_AT) for name in key_schema.type_names):
+            return [key_schema.normalise(key) for key in keys]
+        return keys
+
+    def _times(self, batch: pa.RecordBatch, columns: list[list[Any]]) -> memoryview | None:
+        if self.event_time is None:
+            return None
+        times = batch.column(self.event_time)
+        if times.null_count:
+            position = columns[self.row_type.position(self.event_time)].index(None)
+            raise RowTypeError(
+                f"event time {self.event_time!r} is null in row {self._shown(columns, position)}: filter such rows "
+                f"out, or give them a time"
+            )
+        import pyarrow as pa
+
+        micros = times.cast(pa.timestamp("us", times.type.tz))
+        if self.zone is not None and times.type.tz is None:
+            return _ints(_of_wall_clock(micros, self.zone), "int64", "q")
+        return _ints(micros.view("int64"), "int64", "q")
+
+    def _shown(self, columns: list[list[Any]], position: int) -> str:
+        return f"{self.row_type.row(*(column[position] for column in columns))!r:.500}"
+
+
+def _of_wall_clock(readings: pa.Array, zone: str) -> pa.Array:
+    """The moments of a wall clock's readings, in microseconds: by the rule of Spark, Java and Python.
+
+    Of a reading that the clock shows twice it is the first. One that the clock skips is as long after the moment of the
+    change as it reads after it: half past two, where two becomes three, is half past three.
+    """
+    import pyarrow.compute as pc
+
+    # A skipped reading gives the last moment before the change here; what is missing is added.
+    moments = pc.assume_timezone(readings, zone, ambiguous="earliest", nonexistent="earliest")
+    missing = pc.subtract(readings.view("int64"), pc.local_timestamp(moments).view("int64"))
+    return pc.add(moments.view("int64"), missing)
+
+
+def _ints(column: pa.Array, type_: str, layout: str) -> memoryview:
+    """A column of ints without nulls as memory."""
+    if column.null_count:
+        raise RowTypeError("a row came without its key group")
+    column = column.cast(type_)
+    start = column.offset
+    if not len(column):
+        return memoryview(array(layout))
+    return memoryview(column.buffers()[1]).cast("B").cast(layout)[start : start + len(column)]  # type: ignore[call-overload, no-any-return]
+
+
+def _without_nullability(type_: Any) -> Any:
+    return type_.name
+
+
+def read_two(
+    batch: pa.RecordBatch, inputs: Sequence[KeyedInput], key_schema: KeySchema, grouper: Callable[[Any], int]
+) -> tuple[InputRows, list[int]]:
+    """The rows of a batch of two inputs, in order, and for each which input it is of."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    which = batch.column(INPUT_COLUMN)
+    parts = []
+    for number, name in enumerate(ROW_COLUMNS):
+        mask = pc.equal(which, number)
+        structs = batch.column(name).filter(mask)
+        arrays, names = structs.flatten(), [field.name for field in structs.type]
+        if KEY_GROUP_COLUMN in batch.schema.names:
+            arrays, names = [*arrays, batch.column(KEY_GROUP_COLUMN).filter(mask)], [*names, KEY_GROUP_COLUMN]
+        one = pa.RecordBatch.from_arrays(arrays, names=names)
+        parts.append(inputs[number].read(one, key_schema, grouper))
+    order = which.to_pylist()
+    untimed = any(part.times is None for part in parts)
+    merged = InputRows(
+        _merged(order, [part.keys for part in parts]),
+        memoryview(array("i", _merged(order, [part.groups for part in parts]))),
+        None if untimed else memoryview(array("q", _merged(order, [part.times for part in parts]))),
+        _merged(order, [part.rows() for part in parts]),
+        [],
+        tuple,
+    )
+    return merged, order
+
+
+def _merged(order: list[int], lists: list[Any]) -> list[Any]:
+    iterators = [iter(values) for values in lists]
+    return [next(iterators[number]) for number in order]
+
+
+def without_null_keys(batch: pa.RecordBatch, inputs: Sequence[KeyedInput]) -> tuple[pa.RecordBatch, int]:
+    """The batch without them, and how many there were.
+
+    >>> batch = pa.record_batch({"card": ["a", None, "b"], "amount": [1, 2, 3]})
+    >>> rows, dropped = without_null_keys(batch, [KeyedInput("card string, amount bigint", ["card"])])
+    >>> rows.column("amount").to_pylist(), dropped
+    ([1, 3], 1)
+    """
+    null = _null_keys(batch, inputs)
+    dropped = 0 if null is None else pc.sum(null).as_py() or 0
+    return (batch.filter(pc.invert(null)), dropped) if dropped else (batch, 0)
+
+
+def _null_keys(batch: pa.RecordBatch, inputs: Sequence[KeyedInput]) -> pa.BooleanArray | None:
+    found = None
+    if len(inputs) == 1:
+        columns = [batch.column(name) for name in inputs[0].key_columns if name in batch.schema.names]
+        for column in columns:
+            if column.null_count:
+                found = column.is_null() if found is None else pc.or_(found, column.is_null())
+        return found
+    which = batch.column(INPUT_COLUMN)
+    for number, (name, input) in enumerate(zip(ROW_COLUMNS, inputs, strict=True)):
+        rows = batch.column(name)
+        for key in input.key_columns:
+            null = pc.and_(pc.equal(which, number), pc.struct_field(rows, key).is_null())
+            found = null if found is None else pc.or_(found, null)
+    return found

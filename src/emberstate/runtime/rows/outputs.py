@@ -1,0 +1,255 @@
+"""Outputs on their way to whoever delivers them: the rows of one output as bytes, and back.
+
+The bytes are an Arrow IPC stream: a schema, record batches that are not compressed, and an end. They are stored with a
+checkpoint, and live as long as it.
+
+A reader trusts them as little as a state file. What Arrow would believe is looked at first: which messages there are,
+that every number in them fits the bytes that are there, that nothing is to be decompressed; so they cost no more than
+their own size. Then comes Arrow's own full validation. Whatever is wrong is a `CorruptionError`.
+
+Thread safety: pure functions.
+
+>>> totals = RowType.of("card string, total double")
+>>> from emberstate.runtime.rows.arrow_rows import batch_of
+>>> read_output(write_output([batch_of([("ann", 2.5)], totals)], totals), totals)
+[Row(card='ann', total=2.5)]
+
+What a function puts out: rows by output name, until the transaction ends.
+
+Rows stay as they were put out until they are checked: all at once, by column, when they are made into a record
+batch or asked for.
+
+Thread safety: the operator's thread.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from emberstate.checkpoint.files.batches import batch_header, check_buffers, message_header
+from emberstate.checkpoint.files.limits import DEFAULT_LIMITS, FileLimits
+from emberstate.errors import CorruptionError, RowTypeError, StateDeclarationError
+from emberstate.runtime.rows.arrow_rows import arrow_schema, row_type_of, rows_of
+from emberstate.runtime.rows.columns import with_origins
+from emberstate.runtime.rows.emissions import Emissions
+from emberstate.runtime.rows.row import Row, RowType
+from emberstate.runtime.rows.row_batches import all_tuples
+from emberstate.runtime.rows.row_checks import check_value
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+_END: Final = b"\xff\xff\xff\xff\x00\x00\x00\x00"
+
+
+def write_output(batches: Sequence[pa.RecordBatch], row_type: RowType) -> bytes:
+    """The rows of some batches as bytes."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, arrow_schema(row_type)) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    content: bytes = sink.getvalue().to_pybytes()
+    return content
+
+
+def read_output(content: bytes, row_type: RowType) -> list[Row]:
+    """The rows that were written.
+
+    Raises:
+        CorruptionError: it is something else.
+    """
+    return [row for batch in output_batches(content, row_type) for row in rows_of(batch, row_type)]
+
+
+def output_batches(content: bytes, row_type: RowType, name: str = "") -> Iterator[pa.RecordBatch]:
+    """The record batches that were written; `name` is where they stand, for messages.
+
+    Raises:
+        CorruptionError: it is something else.
+    """
+    where = f"an output{name and f' ({name})'}"
+    try:
+        if not content.endswith(_END):
+            raise CorruptionError("it does not end as an Arrow stream: it is cut off, or none")
+        data, schema = memoryview(content)[: -len(_END)], arrow_schema(row_type)
+        _, at = message_header(data)
+        found = pa.ipc.read_schema(pa.py_buffer(data[:at]))
+        if found != schema:
+            columns = ", ".join(f"{field.name}: {field.type}" for field in found)
+            raise CorruptionError(f"it has columns ({columns:.300}), expected are ({row_type.schema})")
+        while at < len(data):
+            end = at + _checked_size(data[at:])
+            batch = pa.ipc.read_record_batch(pa.py_buffer(data[at:end]), schema)
+            batch.validate(full=True)
+            for field, column in zip(schema, batch.columns, strict=True):
+                if column.null_count and not field.nullable:
+                    raise CorruptionError(f"column {field.name!r} has nulls")
+            yield batch
+            at = end
+    except (CorruptionError, pa.ArrowException, ValueError, OSError) as error:
+        raise CorruptionError(
+            f"{where} cannot be read: {error!s:.500}. It is damaged or was exchanged: restore an older checkpoint or a "
+            f"savepoint."
+        ) from None
+
+
+def output_columns(content: bytes) -> RowType:
+    """The columns that an output was written with, whatever they are.
+
+    Raises:
+        CorruptionError: it is no output.
+    """
+    try:
+        _, end = message_header(memoryview(content))
+        return row_type_of(pa.ipc.read_schema(pa.py_buffer(content[:end])))
+    except (pa.ArrowException, ValueError, OSError) as error:
+        raise CorruptionError(f"the columns of an output cannot be read: {error!s:.500}") from None
+
+
+def _checked_size(data: memoryview) -> int:
+    """The size of the record batch that some bytes begin with, if it keeps within them."""
+    header, start = message_header(data)
+    batch, size = batch_header(header), header.scalar(3, "<q")
+    if not 0 <= size <= len(data) - start:
+        raise CorruptionError(f"a record batch declares {size} bytes, {len(data) - start} are there")
+    if batch.table(3) is not None:
+        raise CorruptionError("a record batch is compressed, which no output is")
+    # A column of nulls takes no bytes at all, any other at least a bit for each of its values.
+    most = max(8 * size, DEFAULT_LIMITS.batch_rows)
+    counts = [(batch.scalar(0, "<q"), 0), *batch.structs(1, "<qq")]
+    if any(not 0 <= nulls <= rows <= most for rows, nulls in counts):
+        raise CorruptionError(f"a record batch of {size} bytes declares (rows, nulls) {counts[:20]}")
+    check_buffers(batch.structs(2, "<qq"), data[start : start + size], False, FileLimits(batch_bytes=size))
+    return start + size
+
+
+#: The output of what functions yield and return.
+MAIN: Final = "main"
+
+
+class OutputRows:
+    """The rows of one output in one transaction; without a row type they are not checked."""
+
+    __slots__ = ("_batches", "_checked", "_pending", "emissions", "label", "row_type")
+
+    def __init__(self, label: str, row_type: RowType | None) -> None:
+        self.label = label
+        self.row_type = row_type
+        #: What goes along with the rows into record batches, if anything does.
+        self.emissions: Emissions | None = None
+        self._pending: list[Any] = []
+        self._checked = 0  # of those that are pending
+        self._batches: list[pa.RecordBatch] = []
+
+    @property
+    def pending(self) -> list[Any]:
+        """Where rows are appended; the same list until they are sealed."""
+        return self._pending
+
+    @property
+    def stored_type(self) -> RowType | None:
+        """The columns of the record batches."""
+        if self.row_type is None or self.emissions is None:
+            return self.row_type
+        return with_origins(self.row_type)
+
+    @property
+    def rows(self) -> list[Any]:
+        """All rows, as tuples or, of those that are in batches already, `Row`s."""
+        self.check()
+        if not self._batches:
+            return list(self._pending)
+        from emberstate.runtime.rows.arrow_rows import rows_of
+
+        assert self.row_type is not None
+        return [row for batch in self._batches for row in rows_of(batch, self.row_type)] + self._pending
+
+    def batches(self) -> list[pa.RecordBatch]:
+        """All rows as record batches."""
+        self.seal()
+        return list(self._batches)
+
+    def check(self) -> None:
+        """Make tuples of what was put out since the last check, and refuse a value of the wrong type."""
+        row_type = self.row_type
+        pending = self._pending
+        for position in range(self._checked, len(pending)):
+            row = pending[position] = self._as_tuple(pending[position])
+            if row_type is not None:
+                for value, column in zip(row, row_type.columns, strict=True):
+                    try:
+                        check_value(value, column.type, column.nullable)
+                    except RowTypeError as error:
+                        raise RowTypeError(f"{self.label}: column {column.name}{error} in row {row!r:.500}") from None
+        self._checked = len(pending)
+
+    def seal(self) -> None:
+        """Make a record batch of the pending rows."""
+        from emberstate.runtime.rows.arrow_rows import batch_of
+
+        row_type = self.stored_type
+        if self.row_type is None or row_type is None:
+            raise StateDeclarationError(f"{self.label} has no schema, so it cannot become a DataFrame: declare one")
+        pending = self._pending
+        if not pending:
+            return
+        if not all_tuples(pending, len(self.row_type.names)):
+            pending[:] = [self._as_tuple(row) for row in pending]
+        rows = pending if self.emissions is None else self.emissions.attach()
+        try:
+            self._batches.append(batch_of(rows, row_type))
+        except RowTypeError as error:
+            raise RowTypeError(f"{self.label}: {error}") from None
+        pending.clear()
+        self._checked = 0
+
+    def _as_tuple(self, row: Any) -> Any:
+        """The row in the order of the schema; a `Row` of the function's own input is taken by position too."""
+        if isinstance(row, tuple):
+            if self.row_type is not None and len(row) != len(self.row_type.names):
+                raise RowTypeError(
+                    f"{self.label}: ({self.row_type.schema}) has {len(self.row_type.names)} columns, found a row of "
+                    f"{len(row)} ({row!r:.200})"
+                )
+            return tuple(row)
+        if isinstance(row, Mapping):
+            if self.row_type is None:
+                return row
+            try:
+                return tuple(self.row_type.coerce(row))
+            except RowTypeError as error:
+                raise RowTypeError(f"{self.label}: {error}") from None
+        way_out = " (yield nothing instead of None)" if row is None else ""
+        raise RowTypeError(
+            f"{self.label}: a row is a tuple or a dict, found {type(row).__name__} ({row!r:.100}){way_out}; for a "
+            f"single column yield (value,)"
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TransactionResult:
+    """What came of a transaction: outputs by name, counts, and how far event time got."""
+
+    outputs: Mapping[str, OutputRows]
+    #: What the function counted by `ctx.count`.
+    counters: Mapping[str, int]
+    #: How many rows came, late ones included.
+    rows: int
+    late_rows: int
+    #: How many of the late rows reached no method of the function.
+    late_rows_dropped: int
+    timers_fired: int
+    #: In microseconds; None if there were no rows with a time.
+    max_event_time: int | None
+    #: The same of each of two inputs; empty if there is one.
+    input_times: tuple[int | None, ...]
+
+    @property
+    def main(self) -> list[Any]:
+        """The rows of the main output."""
+        return self.outputs[MAIN].rows

@@ -1,0 +1,136 @@
+"""A pipeline's job, opened: its stages with the columns that they get, and the coordinator of its checkpoints.
+
+Thread safety: pure functions, apart from what opening a job writes; the driver's thread.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Mapping, Sequence
+
+from emberstate.checkpoint.backends import StateBackend
+from emberstate.checkpoint.commit.batch_order import check_order
+from emberstate.checkpoint.commit.coordinator import CheckpointCoordinator
+from emberstate.checkpoint.commit.starting_point import find_latest
+from emberstate.checkpoint.manifest.catalogue import read_savepoint
+from emberstate.checkpoint.manifest.model import Stage
+from emberstate.errors import RestoreRefusedError
+from emberstate.runtime.operator.slot import broadcast_operator_name
+from emberstate.runtime.operator.stage_spec import JobSpec
+from emberstate.runtime.rows.outputs import MAIN
+from emberstate.runtime.rows.row import RowType
+from emberstate.spark.driver.recorded_outputs import delivered_as
+from emberstate.spark.driver.source_position import SourcePosition, offsets_before
+from emberstate.spark.plan.pipeline import PipelinePlan, SavepointStart
+from emberstate.storage.interface import Storage
+
+_log = logging.getLogger("emberstate.spark")
+
+def job_specs(
+    plan: PipelinePlan,
+    row_types: Sequence[Mapping[str, RowType]],
+    input: RowType,
+    others: Mapping[str, RowType],
+    parallelism: int,
+) -> list[JobSpec]:
+    """The stages, each with the columns of what it reads; `row_types` are those of the stages' outputs."""
+    jobs, rows = [], input
+    timed = plan.event_time_stage
+    follows = [
+        timed is not None and number > timed and stage.has_event_time for number, stage in enumerate(plan.stages)
+    ]
+    for number, stage in enumerate(plan.stages):
+        job = stage.job_spec(rows, others, parallelism=parallelism, max_parallelism=plan.max_parallelism)
+        followed = any(follows[number + 1 : number + 2])
+        jobs.append(
+            dataclasses.replace(
+                job,
+                follows=follows[number],
+                followed=followed,
+                inputs_in_step=plan.bounded,
+                follows_event_time=timed is not None,
+            )
+        )
+        rows = row_types[number].get(MAIN, rows)
+    return jobs
+
+
+def open_job(
+    plan: PipelinePlan,
+    jobs: Sequence[JobSpec],
+    stages: Sequence[Stage],
+    backend: StateBackend,
+    batch: int,
+    position: SourcePosition,
+) -> CheckpointCoordinator:
+    """Take the job over, from its latest checkpoint or, if it has none, from the savepoint that was named.
+
+    A first batch that does not fit what is there is refused before that: an opening would be in the way of whoever it
+    fits.
+    """
+    specs = []
+    for stage, job in zip(plan.stages, jobs, strict=True):
+        template = job.open_template()
+        specs += job.operator_specs(template, stage.choices)
+        template.close()
+    storage = backend.open_storage()
+    found = find_latest(storage, plan.name).manifest
+    savepoint = None
+    if plan.savepoint is not None and found is None:
+        savepoint = _checked_savepoint(plan.savepoint, backend, offsets_before(position, batch))
+    else:
+        check_order(
+            found, batch, position.query, position.offsets, first=plan.first_batch, where=storage.describe()
+        )
+    if found is not None:
+        _warn_of_idle_option(plan, storage)
+        if found.batch is not None and found.batch.id == batch:
+            delivered_as(storage, found, stages, [spec.name for spec in specs])
+    return CheckpointCoordinator.open(
+        storage,
+        plan.name,
+        specs,
+        clock=plan.clock,
+        policy=plan.policy,
+        retained=plan.retained,
+        savepoint=savepoint,
+        stages=stages,
+        first_batch=plan.first_batch,
+        drop_operators=[name for stage in plan.drop_stages for name in (stage, broadcast_operator_name(stage))],
+    )
+
+
+def _warn_of_idle_option(plan: PipelinePlan, storage: Storage) -> None:
+    """Say that a way to start is left alone, since the job goes on from where it was."""
+    if plan.savepoint is not None or plan.first_batch:
+        start = plan.savepoint
+        idle = f"starting_empty_at({plan.first_batch})" if start is None else f"savepoint {start.name!r}"
+        _log.warning(
+            "Pipeline %r goes on from its own checkpoints in %s; %s is left alone", plan.name, storage.describe(), idle
+        )
+
+
+def _checked_savepoint(start: SavepointStart, backend: StateBackend, begins_at: str | None) -> tuple[Storage, str]:
+    """Where the savepoint is, once it is clear where the source goes on; a query that has run before `begins_at` some
+    position of its own."""
+    storage = (start.location or backend).open_storage()
+    stored = read_savepoint(storage, start.name).times
+    position = None if stored is None else stored.source
+    if start.source_position == "elsewhere":
+        return storage, start.name
+    if position is not None and start.source_position != position:
+        raise RestoreRefusedError(
+            f"savepoint {start.name!r} was taken at source position {position!r}, and source_position is "
+            f"{start.source_position!r}. Have the new query's source start there (startingOffsets, say) and repeat "
+            f"the position in from_savepoint(…, source_position=…), or say source_position='elsewhere' if rows may "
+            f"be missed or counted twice, or the source is another one."
+        )
+    if begins_at not in (None, position):
+        raise RestoreRefusedError(
+            f"savepoint {start.name!r} was taken at source position {position!r}, and the query, which has run before, "
+            f"goes on at {begins_at!r}: the state of what came between is not here. Was the job's location mistyped or "
+            f"deleted? Give the one it had; or start a new query at the savepoint's position; or say "
+            f"source_position='elsewhere' if those rows may be missed, or counted twice."
+        )
+    return storage, start.name

@@ -1,0 +1,156 @@
+"""The plan of a keyed stage: every row with its key group, in the partition of its slot, in order of event time.
+
+Partition i holds the rows of slot i and no others, whatever adaptive execution would like, so that a task's
+partition id is its slot. With event time, rows are sorted by it within the slot, and rows of the same time keep the
+order in which they came from one input partition: a task that runs again sees them in the same order. Rows that another
+stage put out stay in that order alone; the slot holds them until their time has come.
+
+Two inputs come in one DataFrame (`tagged`), so that it is evaluated once: a column `__input` says of which a row is,
+and the rows are structs in `__row0` and `__row1`. Rows of a broadcast input go to every slot, before all others, as
+structs in a column `__broadcast`.
+
+Thread safety: pure functions; the driver's thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from emberstate.keygroups import KeySchema
+from emberstate.runtime.operator.stage_spec import JobSpec
+from emberstate.runtime.rows.columns import (
+    BROADCAST_COLUMN,
+    INPUT_COLUMN,
+    KEY_GROUP_COLUMN,
+    ORDER_COLUMN,
+    ROW_COLUMNS,
+    SLOT_COLUMN,
+    TIME_COLUMN,
+)
+from emberstate.runtime.rows.keyed_input import KeyedInput
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+
+
+def tagged(first: DataFrame, second: DataFrame) -> DataFrame:
+    """Two inputs in one DataFrame."""
+    from pyspark.sql import functions as F
+
+    parts = []
+    for number, frame in enumerate((first, second)):
+        row = F.struct(*(F.col(_quoted(name)) for name in frame.columns))
+        empty = F.lit(None).cast((second, first)[number].schema)
+        rows = [row, empty] if number == 0 else [empty, row]
+        parts.append(
+            frame.select(
+                F.lit(number).alias(INPUT_COLUMN),
+                *(value.alias(name) for value, name in zip(rows, ROW_COLUMNS, strict=True)),
+            )
+        )
+    return parts[0].unionByName(parts[1])
+
+
+def keyed_frame(frame: DataFrame, job: JobSpec, anchor: DataFrame | None) -> DataFrame:
+    """The rows, ready for the slots.
+
+    `anchor` is a cached row per slot that the rows are joined with, to draw tasks to where the slots are.
+    """
+    from pyspark.sql import functions as F
+
+    order: list[str] = []
+    if job.has_broadcast:
+        order.append(INPUT_COLUMN)
+    keyed = frame.withColumn(KEY_GROUP_COLUMN, _by_input(job, _key_group))
+    if job.follows:
+        order.append(ORDER_COLUMN)
+    elif job.inputs[0].event_time is not None:
+        keyed = keyed.withColumn(TIME_COLUMN, _by_input(job, _time))
+        order += [TIME_COLUMN, ORDER_COLUMN]
+    elif order:
+        order.append(ORDER_COLUMN)
+    if order:
+        keyed = keyed.withColumn(ORDER_COLUMN, F.monotonically_increasing_id())
+    slot = F.expr(f"cast({KEY_GROUP_COLUMN} * {job.parallelism} div {job.max_parallelism} as int)")
+    if job.has_broadcast:
+        everywhere = F.sequence(F.lit(0), F.lit(job.parallelism - 1))
+        slot = F.explode(F.when(_is_broadcast(), everywhere).otherwise(F.array(slot)))
+    placed = keyed.withColumn(SLOT_COLUMN, slot).repartitionById(job.parallelism, F.col(SLOT_COLUMN))
+    if anchor is not None:
+        placed = placed.join(anchor.hint("shuffle_hash"), SLOT_COLUMN, "inner")
+    if order:
+        descending = [name != INPUT_COLUMN for name in order]  # broadcast rows have the higher number, and come first
+        placed = placed.sortWithinPartitions(*order, ascending=descending)
+    if not job.has_broadcast:
+        return placed.drop(SLOT_COLUMN, TIME_COLUMN, ORDER_COLUMN)
+    rules = F.when(_is_broadcast(), F.col(ROW_COLUMNS[1])).alias(BROADCAST_COLUMN)
+    return placed.select(f"{ROW_COLUMNS[0]}.*", KEY_GROUP_COLUMN, rules)
+
+
+def _is_broadcast() -> Column:
+    from pyspark.sql import functions as F
+
+    return F.col(INPUT_COLUMN) == 1
+
+
+def _by_input(job: JobSpec, make: _Make) -> Column:
+    """What a row's input says of it; a broadcast row has none of it."""
+    from pyspark.sql import functions as F
+
+    if len(job.inputs) == 1 and not job.has_broadcast:
+        return make(job, job.inputs[0], "")
+    chosen = F.when(F.col(INPUT_COLUMN) == 0, make(job, job.inputs[0], f"{ROW_COLUMNS[0]}."))
+    return chosen if job.has_broadcast else chosen.otherwise(make(job, job.inputs[1], f"{ROW_COLUMNS[1]}."))
+
+
+def _key_group(job: JobSpec, input: KeyedInput, prefix: str) -> Column:
+    from pyspark.sql import functions as F
+
+    columns = [F.col(prefix + _quoted(name)) for name in input.key_columns]
+    return key_group_column(columns, job.key_schema, job.max_parallelism)
+
+
+def key_group_column(columns: Sequence[Column], key_schema: KeySchema, max_parallelism: int) -> Column:
+    """The key group of a key's columns, as `KeySchema` computes it in Python."""
+    from pyspark.sql import functions as F
+
+    cast = []
+    for column, type_ in zip(columns, key_schema.type_names, strict=True):
+        typed = column.cast(type_)
+        cast.append(typed + F.lit(0.0) if type_ == "double" else typed)  # -0.0 becomes 0.0
+    return F.pmod(F.xxhash64(*cast), F.lit(max_parallelism)).cast("int")
+
+
+def _time(job: JobSpec, input: KeyedInput, prefix: str) -> Column:
+    from pyspark.sql import functions as F
+
+    assert input.event_time is not None
+    return event_micros(F.col(prefix + _quoted(input.event_time)), input.zone)
+
+
+def event_micros(time: Column, zone: str | None) -> Column:
+    """An event time in microseconds since 1970; a wall clock's reading if it is of a zone.
+
+    Rows are sorted by it, so it is what the slot makes of the reading (`keyed_input`), also where the clock is changed.
+    The session's zone has no part in it: its clock may skip an hour that is in order elsewhere.
+    """
+    from pyspark.sql import functions as F
+
+    if zone is None:
+        return F.unix_micros(time)
+    utc = F.convert_timezone(F.lit(zone), F.lit("UTC"), time)
+    days = F.datediff(utc.cast("date"), F.lit("1970-01-01").cast("date")).cast("bigint")
+    seconds = (days * 24 + F.hour(utc)) * 3600 + F.minute(utc) * 60
+    return seconds * 1_000_000 + (F.date_part(F.lit("SECOND"), utc) * 1_000_000).cast("bigint")
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"
+
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    _Make = Callable[[JobSpec, KeyedInput, str], Column]

@@ -1,0 +1,103 @@
+"""What a stored batch is delivered as: the outputs and schemas of the program that ran it, whatever runs now.
+
+A batch that Spark sends again may meet a changed program. Every commit records the stages of its program with the
+schemas of their outputs. If the program of now sends outputs of the same stages and names to sinks, they are delivered
+under the recorded schemas: the same rows, columns and types as the first time. If not, the batch is refused before the
+job is taken over, so that the old program can still be started and deliver it.
+
+What was committed before schemas were recorded is delivered only to the same operators and the same schemas.
+
+Thread safety: pure functions, apart from reading outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from emberstate.checkpoint.manifest.model import Manifest, Stage
+from emberstate.checkpoint.manifest.open_files import read_place
+from emberstate.errors import CorruptionError, RestoreRefusedError, StateDeclarationError
+from emberstate.runtime.rows.outputs import MAIN, output_columns
+from emberstate.runtime.rows.row import RowType
+from emberstate.storage.interface import Storage
+
+#: Outputs by stage and name.
+RowTypes = dict[tuple[str, str], RowType]
+
+
+def recorded_stages(row_types: Mapping[str, Mapping[str, RowType]]) -> tuple[Stage, ...]:
+    """A program's stages as a manifest records them; `row_types` are those of their outputs, in order."""
+    return tuple(
+        Stage(stage, {name: row_type.schema for name, row_type in outputs.items()})
+        for stage, outputs in row_types.items()
+    )
+
+
+def sent_to_sinks(stages: Sequence[Stage]) -> RowTypes:
+    """What sinks can get: the main output of the last stage, and all side outputs."""
+    return {
+        (stage.name, name): RowType.of(schema)
+        for stage in stages
+        for name, schema in stage.outputs.items()
+        if name != MAIN or stage is stages[-1]
+    }
+
+
+def delivered_as(storage: Storage, manifest: Manifest, stages: Sequence[Stage], operators: Sequence[str]) -> RowTypes:
+    """What the outputs of a committed batch are delivered as by a program with these stages and operators.
+
+    Raises:
+        RestoreRefusedError: it has no sinks for them.
+        CorruptionError: what is recorded is no schema.
+    """
+    now = sent_to_sinks(stages)
+    if not manifest.stages:
+        _check_unrecorded(storage, manifest, now, operators)
+        return now
+    try:
+        then = sent_to_sinks(manifest.stages)
+    except StateDeclarationError as error:
+        raise CorruptionError(f"{manifest.describe()}: an output's schema makes no sense: {error!s:.300}") from None
+    if then.keys() != now.keys():
+        raise _refused(manifest, f"gave the outputs {_names(then)}, this program gives {_names(now)}")
+    return then
+
+
+def changed(then: RowTypes, stages: Sequence[Stage]) -> list[str]:
+    """Which outputs are delivered under another schema than that of now, for people."""
+    now = sent_to_sinks(stages)
+    return [
+        f"{name} of {stage} as ({row_type.schema}), now ({now[stage, name].schema})"
+        for (stage, name), row_type in then.items()
+        if row_type != now[stage, name]
+    ]
+
+
+def _check_unrecorded(storage: Storage, manifest: Manifest, now: RowTypes, operators: Sequence[str]) -> None:
+    if not manifest.outputs:
+        return
+    before = [operator.name for operator in manifest.operators]
+    if before != list(operators):
+        raise _refused(manifest, f"had the operators {before}, this program has {list(operators)}")
+    for output in {(output.operator, output.name): output for output in manifest.outputs}.values():
+        row_type = now.get((output.operator, output.name))
+        if row_type is None:
+            if output.name != MAIN:
+                raise _refused(manifest, f"gave the output {output.name!r}, which this program does not")
+            continue  # what the next stage has read
+        found = output_columns(read_place(storage, output.place))
+        if found != row_type:
+            columns = f"({found.schema}), this program gives ({row_type.schema})"
+            raise _refused(manifest, f"gave output {output.name!r} with the columns {columns}")
+
+
+def _names(outputs: RowTypes) -> list[str]:
+    return [f"{name} of {stage}" for stage, name in outputs]
+
+
+def _refused(manifest: Manifest, why: str) -> RestoreRefusedError:
+    batch = "" if manifest.batch is None else f" {manifest.batch.id}"
+    return RestoreRefusedError(
+        f"batch{batch} was committed and comes again, to be delivered again; but the program that ran it {why}. Start "
+        f"once with the old program, which delivers it, and then with this one. Nothing was changed."
+    )

@@ -1,0 +1,1 @@
+"""What a pipeline consists of, as the user declared it: immutable descriptions, checked when they are made."""

@@ -1,0 +1,129 @@
+"""`PipelinePlan`: everything that a user has declared of a pipeline. `Pipeline` makes one, a `BatchRunner` runs it.
+
+Thread safety: immutable.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from emberstate.checkpoint.backends import StateBackend
+from emberstate.checkpoint.commit.retention import DEFAULT_RETAINED
+from emberstate.checkpoint.manifest.chain import DEFAULT_POLICY, ChainPolicy
+from emberstate.clock import Clock, SystemClock
+from emberstate.errors import StateDeclarationError
+from emberstate.keygroups import DEFAULT_MAX_PARALLELISM, check_max_parallelism
+from emberstate.runtime.rows.outputs import MAIN
+from emberstate.runtime.rows.row import RowType
+from emberstate.spark.plan.stage import StagePlan
+from emberstate.spark.progress import Progress
+from emberstate.units import Duration, as_duration
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+Sink = Callable[["DataFrame", int], Any]
+Listener = Callable[[Progress], Any]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SavepointStart:
+    """The savepoint that a job starts from if it has no checkpoints of its own."""
+
+    name: str
+    #: Where it is; None: at the job's own location.
+    location: StateBackend | None
+    #: Where the source goes on: the stored position, repeated, or "elsewhere".
+    source_position: str | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class PipelinePlan:
+    """A pipeline, declared."""
+
+    name: str
+    backend: StateBackend
+    parallelism: int | None = None
+    max_parallelism: int = DEFAULT_MAX_PARALLELISM
+    retained: int = DEFAULT_RETAINED
+    slot_idle: Duration = "10 minutes"
+    slot_stall: Duration = "5 minutes"
+    policy: ChainPolicy = DEFAULT_POLICY
+    clock: Clock = dataclasses.field(default_factory=SystemClock)
+    stages: tuple[StagePlan, ...] = ()
+    #: The input ends, and comes in order of time: there is nothing older than what has come, of either input.
+    bounded: bool = False
+    sink: Sink | None = None
+    side_sinks: Mapping[tuple[str, str], Sink] = dataclasses.field(default_factory=dict)
+    listeners: tuple[Listener, ...] = ()
+    savepoint: SavepointStart | None = None
+    #: The batch of its query that the job may begin with without any state.
+    first_batch: int = 0
+    drop_stages: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_max_parallelism(self.max_parallelism)
+        if self.parallelism is not None and (
+            type(self.parallelism) is not int or not 1 <= self.parallelism <= self.max_parallelism
+        ):
+            raise StateDeclarationError(
+                f"pipeline {self.name!r}: parallelism is 1 to max_parallelism ({self.max_parallelism}), found "
+                f"{self.parallelism!r}"
+            )
+        if not isinstance(self.backend, StateBackend):
+            raise StateDeclarationError(
+                f"pipeline {self.name!r}: backend is a state backend such as FsStateBackend('s3://…'), found "
+                f"{self.backend!r}"
+            )
+        for name in ("slot_idle", "slot_stall"):
+            if as_duration(getattr(self, name), name).total_seconds() <= 0:
+                raise StateDeclarationError(f"{name} must be positive, found {getattr(self, name)!r}")
+        if self.savepoint is not None and self.first_batch:
+            raise StateDeclarationError(
+                f"pipeline {self.name!r} is to start from savepoint {self.savepoint.name!r}, and to start empty at "
+                f"batch {self.first_batch}: say one of from_savepoint and starting_empty_at"
+            )
+        names = [stage.name for stage in self.stages]
+        if len(set(names)) != len(names):
+            raise StateDeclarationError(f"stages have different names, found {names}: their state is known by them")
+        for name in set(names) & set(self.drop_stages):
+            raise StateDeclarationError(
+                f"pipeline {self.name!r} has a stage {name!r} and gives up its state by drop_stages: decide for one"
+            )
+
+    @property
+    def other_input(self) -> str | None:
+        """The name of the second input, connected or broadcast."""
+        if not self.stages:
+            return None
+        first = self.stages[0]
+        return first.broadcast if first.second is None else first.second[0]
+
+    @property
+    def event_time_stage(self) -> int | None:
+        """The stage that the watermark comes from: the first with event time."""
+        return next((number for number, stage in enumerate(self.stages) if stage.has_event_time), None)
+
+    def check_complete(self) -> None:
+        """Refuse a pipeline that cannot run."""
+        if not self.stages:
+            raise StateDeclarationError(f"pipeline {self.name!r} does nothing yet: give it key_by(…).process(…)")
+        if self.sink is None:
+            raise StateDeclarationError(
+                f"pipeline {self.name!r} has no sink: add .sink(lambda df, batch_id: …); one that does nothing will do"
+            )
+        for stage in self.stages[:-1]:
+            if stage.output is None:
+                raise StateDeclarationError(
+                    f"stage {stage.name!r} needs schema=…: the next stage reads its output"
+                )
+
+    def row_types(self, first: RowType) -> list[dict[str, RowType]]:
+        """The outputs of every stage, by name."""
+        types, rows = [], first
+        for stage in self.stages:
+            types.append(stage.row_types(rows))
+            rows = types[-1].get(MAIN, rows)
+        return types

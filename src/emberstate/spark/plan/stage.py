@@ -1,0 +1,183 @@
+"""`StagePlan`: a keyed stage as a user declares it, before the columns of its input are known; and what it becomes
+once they are.
+
+Thread safety: immutable values.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Literal
+
+from emberstate.errors import StateDeclarationError
+from emberstate.runtime.functions.function import KeyedBroadcastProcessFunction, KeyedCoProcessFunction, ProcessFunction
+from emberstate.runtime.operator.stage_spec import JobSpec, RestoreChoices
+from emberstate.runtime.rows.columns import RESERVED
+from emberstate.runtime.rows.keyed_input import KeyedInput
+from emberstate.runtime.rows.outputs import MAIN
+from emberstate.runtime.rows.row import RowType
+from emberstate.units import Duration
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+NullKeys = Literal["refuse", "drop"]
+
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class InputPlan:
+    """How the rows of an input are keyed, and their event time."""
+
+    key_columns: tuple[str, ...]
+    event_time: str | None = None
+    zone: str | None = None
+    null_keys: NullKeys = "refuse"
+    #: Of a second input; None: as for the first.
+    out_of_orderness: Duration | None = None
+    idle_timeout: Duration | None = None
+
+    def with_columns(self, row_type: RowType, where: str) -> KeyedInput:
+        """The input, if it has the columns that it is keyed by."""
+        for column in (*self.key_columns, *([self.event_time] if self.event_time is not None else [])):
+            if column not in row_type.names:
+                raise StateDeclarationError(
+                    f"{where}: there is no column {column!r}; the input has {list(row_type.names)}. Name one of these "
+                    f"in key_by and event_time, or select it before."
+                )
+        return KeyedInput(
+            row_type,
+            self.key_columns,
+            event_time=self.event_time,
+            zone=self.zone,
+            out_of_orderness=self.out_of_orderness,
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class StagePlan:
+    """One keyed stage."""
+
+    name: str
+    function: ProcessFunction
+    input: InputPlan
+    #: A second keyed input, by the name it has among the pipeline's inputs.
+    second: tuple[str, InputPlan] | None = None
+    #: The input whose rows every slot gets.
+    broadcast: str | None = None
+    output: RowType | None = None
+    side_outputs: Mapping[str, RowType] = dataclasses.field(default_factory=dict)
+    late_output: str | None = None
+    out_of_orderness: Duration = "0 seconds"
+    idle_timeout: Duration | None = None
+    choices: RestoreChoices = dataclasses.field(default_factory=RestoreChoices)
+
+    def __post_init__(self) -> None:
+        label = f"stage {self.name!r}"
+        function = self.function
+        if isinstance(function, type):
+            raise StateDeclarationError(f"{label}: give an instance, {function.__name__}(…), not the class")
+        if not isinstance(function, ProcessFunction):
+            raise StateDeclarationError(f"{label}: expected a KeyedProcessFunction or the like, found {function!r}")
+        if isinstance(function, KeyedCoProcessFunction) != (self.second is not None):
+            raise StateDeclarationError(
+                f"{label}: {type(function).__qualname__} has {'two inputs' if self.second is None else 'one input'}: "
+                f"connect(…) goes with a KeyedCoProcessFunction, and with no other"
+            )
+        if isinstance(function, KeyedBroadcastProcessFunction) != (self.broadcast is not None):
+            raise StateDeclarationError(
+                f"{label}: broadcast(…) goes with a KeyedBroadcastProcessFunction, and with no other; found "
+                f"{type(function).__qualname__}"
+            )
+
+    @property
+    def has_event_time(self) -> bool:
+        """Whether rows come in order of event time."""
+        return self.input.event_time is not None
+
+    def never_idle(self) -> StagePlan:
+        """The same without idle timeouts."""
+        second = self.second and (self.second[0], dataclasses.replace(self.second[1], idle_timeout=None))
+        return dataclasses.replace(self, idle_timeout=None, second=second)
+
+    def row_types(self, input: RowType) -> dict[str, RowType]:
+        """The outputs that can become DataFrames, by name; the late output has the input's columns unless declared."""
+        types = {} if self.output is None else {MAIN: self.output}
+        types.update(self.side_outputs)
+        if self.late_output is not None:
+            types.setdefault(self.late_output, input)
+        return types
+
+    def job_spec(
+        self,
+        first: RowType,
+        others: Mapping[str, RowType],
+        *,
+        parallelism: int,
+        max_parallelism: int,
+    ) -> JobSpec:
+        """The stage with the columns of its inputs; refuses what does not fit."""
+        label = f"stage {self.name!r}"
+        inputs = [self.input.with_columns(first, label)]
+        if self.second is not None:
+            name, plan = self.second
+            inputs.append(plan.with_columns(_named(others, name, label), f"{label}, input {name!r}"))
+        return JobSpec(
+            name=self.name,
+            function=self.function,
+            inputs=tuple(inputs),
+            broadcast=None if self.broadcast is None else _named(others, self.broadcast, label),
+            output=self.output,
+            side_outputs=self.side_outputs,
+            late_output=self.late_output,
+            out_of_orderness=self.out_of_orderness,
+            parallelism=parallelism,
+            max_parallelism=max_parallelism,
+        )
+
+
+def _named(others: Mapping[str, RowType], name: str, label: str) -> RowType:
+    if name not in others:
+        raise StateDeclarationError(
+            f"{label}: the input {name!r} is not there, there are {sorted(others)}: give it with inputs={{{name!r}: "
+            f"dataframe}}, or have the pipeline put them together: foreachBatch gets pipeline.inputs(df, {name}=…)"
+        )
+    return others[name]
+
+
+def row_type_of_frame(schema: StructType, where: str) -> RowType:
+    """The row type of a DataFrame's columns; refuses what cannot reach a function."""
+    pairs: list[tuple[str, str]] = []
+    for field in schema.fields:
+        if field.name.lower() in RESERVED:  # Spark does not tell upper from lower case
+            raise StateDeclarationError(f"{where}: the column name {field.name!r} is taken; rename the column")
+        pairs.append((field.name, field.dataType.simpleString()))
+    try:
+        return RowType.of(pairs)
+    except StateDeclarationError:
+        for name, type_ in pairs:
+            try:
+                RowType.of([(name, type_)])
+            except StateDeclarationError as error:
+                raise StateDeclarationError(
+                    f"{where}: column {name!r} is {type_}, which cannot reach a function ({error}). Cast it, or select "
+                    f"the columns that are needed."
+                ) from None
+        raise
+
+
+def as_row_type(schema: RowType | str | StructType | None, where: str) -> RowType | None:
+    """A schema as users give it: a string such as "card string, n int", a StructType, or a RowType."""
+    if schema is None or isinstance(schema, RowType | str):
+        return None if schema is None else RowType.of(schema)
+    return row_type_of_frame(schema, where)
+
+
+def as_columns(columns: Sequence[str]) -> tuple[str, ...]:
+    """Names of key columns: at least one, each once."""
+    flat = columns[0] if len(columns) == 1 and not isinstance(columns[0], str) else columns
+    names = tuple(flat)
+    if not names or not all(isinstance(name, str) and name for name in names) or len(set(names)) != len(names):
+        raise StateDeclarationError(f"key_by takes the names of columns, each once; found {names!r:.200}")
+    return names

@@ -1,0 +1,105 @@
+"""Where a slot is found: an abstract Unix socket, whose name follows from what the slot is and from a secret.
+
+An abstract name (Linux) is no file: it is gone with the last process that holds the socket, whatever that dies of.
+It has no permissions either. So nobody can guess it who does not have the application's token, and both sides ask the
+kernel whose process the other one is. Names that are in use can be seen by every user, who may take one when its slot
+has ended: a slot has several names, and one that somebody else holds is passed over.
+
+A slot belongs to an executor. A Python worker knows its executor as its grandparent: workers are forked by
+pyspark's daemon, which the executor's JVM has started.
+
+Thread safety: pure functions.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hmac
+import json
+import os
+import socket
+import struct
+from pathlib import Path
+from typing import Final, Self
+
+from emberstate.spark.slot.process_watch import ProcessId, parent_of
+
+#: What a slot's process runs.
+SLOT_MODULE: Final = "emberstate.spark.slot.process"
+_CREDENTIALS: Final = struct.Struct("3i")  # pid, uid, gid
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SlotPlace:
+    """A slot of a job in an application, and what opens it.
+
+    The token is a secret of the application: the same for all starts of the job there. `idle_seconds` is how long
+    the slot's process lives without requests until it has been told its program. If the function does not return
+    within `stuck_seconds` after a later attempt has come, the process ends, so that the attempt gets another. Whoever
+    waits for it ends it if it makes no progress for `stall_seconds`.
+    """
+
+    application: str
+    job: str
+    #: The identity of the job's location: a directory may be copied, or deleted and made again.
+    location: str = ""
+    operator: str
+    slot: int
+    token: str = dataclasses.field(repr=False)
+    idle_seconds: float
+    stuck_seconds: float = 120.0
+    stall_seconds: float = 300.0
+
+    @property
+    def arguments(self) -> list[str]:
+        """How the slot's process is told from all others, also by those who read ps."""
+        return [SLOT_MODULE, "--job", self.job, "--operator", self.operator, "--slot", str(self.slot)]
+
+    def __str__(self) -> str:
+        return f"slot {self.slot} of operator {self.operator!r} of job {self.job!r}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Executor:
+    """The processes that a slot belongs to: the executor, and the daemon that its workers come from."""
+
+    process: ProcessId
+    daemon: ProcessId
+
+    @classmethod
+    def of_this_worker(cls) -> Self:
+        """The executor of the calling process; a process without a grandparent stands for itself."""
+        daemon = ProcessId.of(os.getppid()) or _this_process()
+        grandparent = ProcessId.of(parent_of(daemon.pid)) or daemon
+        return cls(grandparent, daemon)
+
+
+def _this_process() -> ProcessId:
+    found = ProcessId.of(os.getpid())
+    assert found is not None
+    return found
+
+
+def address_of(place: SlotPlace, executor: Executor, number: int = 0) -> bytes:
+    """The name of the slot's socket: the first, or one of the others if those before are taken by somebody else."""
+    parts = [
+        os.getuid(),
+        place.application,
+        Path("/proc/self/ns/pid").stat().st_ino,  # pids are a container's, abstract names may be the machine's
+        executor.process.pid,
+        executor.process.started,
+        place.job,
+        place.location,
+        place.operator,
+        place.slot,
+        number,
+    ]
+    name = hmac.digest(place.token.encode(), json.dumps(parts).encode(), "sha256").hex()[:40]
+    return b"\0emberstate-" + name.encode()
+
+
+def peer_of(connection: socket.socket) -> tuple[int, int]:
+    """Which process is at the other end, and whose: pid and user id of who called `connect` there, or `listen`."""
+    raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid, uid, _ = _CREDENTIALS.unpack(raw)
+    return pid, uid

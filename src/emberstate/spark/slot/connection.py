@@ -1,0 +1,107 @@
+"""`SlotConnection`: a task's connection, as the slot sees it. It can be pre-empted by the accept thread at any time.
+
+Thread safety: the owner's thread sends and receives; `pre_empt` is the accept thread's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+from collections.abc import Iterator
+from typing import Final
+
+import pyarrow as pa
+
+from emberstate.errors import EmberstateError
+from emberstate.spark.slot.frames import (
+    ConnectionEndedError,
+    Kind,
+    frame,
+    receive_frame,
+    receive_rows,
+    send_while_draining,
+)
+from emberstate.spark.slot.messages import Hello, SlotFailure
+
+_LOOK_MILLIS: Final = 500
+
+
+class PreEmptedError(Exception):
+    """A later request has taken over, or the process is to end. `reason` is what the task is told."""
+
+    def __init__(self, reason: EmberstateError) -> None:
+        super().__init__(str(reason))
+        self.reason = reason
+
+
+class SlotConnection:
+    """A connection whose hello was accepted."""
+
+    def __init__(self, connection: socket.socket, hello: Hello) -> None:
+        self.hello = hello
+        self._connection = connection
+        self._pre_empted: EmberstateError | None = None
+        #: Whether rows are being processed: from here on it should not take long until `check` is called.
+        self.streams = False
+
+    def pre_empt(self, reason: EmberstateError) -> None:
+        """Have the owner notice, between two record batches, that this one is not wanted any more."""
+        self._pre_empted = reason
+        with contextlib.suppress(OSError):  # the peer is gone
+            self._connection.shutdown(socket.SHUT_RD)
+
+    def check(self) -> None:
+        """Raise `PreEmptedError` if it was pre-empted."""
+        if self._pre_empted is not None:
+            raise PreEmptedError(self._pre_empted)
+
+    def receive(self, expected: Kind) -> bytes:
+        """The payload of the next frame, which must be of this kind."""
+        try:
+            kind, payload = receive_frame(self._connection)
+        except ConnectionEndedError:
+            self.check()
+            raise
+        if kind is not expected:
+            raise ConnectionEndedError(f"the peer sent {kind.name}, expected was {expected.name}")
+        return payload
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The record batches, each when it is asked for."""
+        self.streams = True
+        try:
+            for batch in receive_rows(self._connection):
+                self.check()
+                yield batch
+        except ConnectionEndedError:
+            self.check()
+            raise
+
+    def send(self, kind: Kind, payload: bytes = b"") -> None:
+        """Send a frame that the peer waits for; a peer that does not read cannot hold the slot."""
+        memory = memoryview(frame(kind, payload))
+        poll = select.poll()
+        try:
+            while memory:
+                try:
+                    memory = memory[self._connection.send(memory, socket.MSG_DONTWAIT) :]
+                except BlockingIOError:
+                    self.check()
+                    poll.register(self._connection, select.POLLOUT)
+                    poll.poll(_LOOK_MILLIS)
+        except (BrokenPipeError, ConnectionResetError) as error:
+            raise ConnectionEndedError(str(error)) from None
+
+    def fail(self, failure: SlotFailure) -> None:
+        """Tell the peer why there is no answer, whatever it is doing."""
+        message = frame(Kind.FAILURE, failure.to_bytes())
+        if self._pre_empted is not None:  # then somebody else waits: only what can be sent at once is sent
+            with contextlib.suppress(OSError):
+                self._connection.send(message, socket.MSG_DONTWAIT)
+        else:
+            send_while_draining(self._connection, message, lambda: self._pre_empted is not None)
+
+    def close(self) -> None:
+        """Hang up; a second call does nothing."""
+        self._connection.close()

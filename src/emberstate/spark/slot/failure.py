@@ -1,0 +1,170 @@
+"""A failure on its way from the slot to the task: an exception as text, and an exception again.
+
+Exceptions are not pickled: the class may be one that only the slot's process has. A class of `emberstate.errors`
+stays what it is, anything else becomes a `UserFunctionError` with its traceback.
+
+Thread safety: pure functions.
+
+What went wrong in a batch, on its way to a person: what the user did comes first, and it is short.
+
+    slot → task    Spark hands on the text of a Python traceback. Its last part is the error that `run_in_slot` raised,
+                   whose message says everything: the operator, the key, the user's own traceback.
+    sink           named with its output and batch
+    query          Spark hands on another traceback as text, of the function of foreachBatch
+
+Thread safety: pure functions.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import sys
+import traceback
+from collections.abc import Iterator
+from typing import Any, Final
+
+from emberstate import errors
+from emberstate.errors import EmberstateError, RowTypeError, UserFunctionError
+from emberstate.runtime.functions.host import users_frames
+from emberstate.spark.slot.messages import SlotFailure
+
+#: Longer messages lose their middle: they pass through Spark's own messages and logs.
+MAX_MESSAGE: Final = 1024 * 1024
+#: Where the traceback begins in a message that has one.
+TRACEBACK: Final = "\nTraceback (most recent call last)"
+
+
+def failure_of(error: BaseException, where: str) -> SlotFailure:
+    """What to say of an exception that was caught in the slot."""
+    kind = _known_class(type(error))
+    number = error.errno if isinstance(error, OSError) else None
+    if kind is None:
+        message = f"{type(error).__name__}: {error}\n  in: {where}\n{users_traceback(error)}"
+        return SlotFailure(UserFunctionError.__name__, shortened(message))
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    if kind in (UserFunctionError, RowTypeError):  # what the user did comes first
+        said, trace, rest = text.partition(TRACEBACK)
+        return SlotFailure(kind.__name__, shortened(f"{said}\n  in: {where}{trace}{rest}"), number)
+    return SlotFailure(kind.__name__, shortened(f"{where}: {text}"), number)
+
+
+def users_traceback(error: BaseException) -> str:
+    """The traceback, without what stands above the user's own code."""
+    return "".join(traceback.format_exception(type(error), error, users_frames(error.__traceback__))).rstrip()
+
+
+def raised(failure: SlotFailure) -> EmberstateError:
+    """The exception to raise in the task."""
+    kind = getattr(errors, failure.error, None)
+    if not (isinstance(kind, type) and issubclass(kind, EmberstateError)):
+        return UserFunctionError(f"{failure.error}: {failure.message}")
+    return kind(failure.message) if failure.errno is None else kind(failure.errno, failure.message)
+
+
+def shortened(text: str) -> str:
+    """The text, without its middle if it is very long.
+
+    >>> len(shortened("x" * 3_000_000)) < 1_050_000
+    True
+    """
+    if len(text) <= MAX_MESSAGE:
+        return text
+    half = MAX_MESSAGE // 2
+    return f"{text[:half]}\n… ({len(text) - 2 * half} characters left out) …\n{text[-half:]}"
+
+
+def _known_class(kind: type[BaseException]) -> type[EmberstateError] | None:
+    """The nearest class that the task knows as well."""
+    for base in kind.__mro__:
+        if base.__module__ == errors.__name__ and base is not EmberstateError:
+            return base
+    return None
+
+
+_RAISED: Final = re.compile(r"^(?:emberstate\.errors\.)(\w+): (.*)", re.MULTILINE | re.DOTALL)
+_END: Final = re.compile(r"\n+ ?(?:\tat |SQLSTATE:|JVM stacktrace:|Driver stacktrace:|During handling of the above)")
+#: What Spark says of a job that ended with its query.
+_STOPPED: Final = ("part of cancelled job group", "java.lang.InterruptedException")
+_JVM: Final = "\n\nJVM stacktrace:"
+
+
+def emberstate_error(error: BaseException, where: str) -> errors.EmberstateError | None:
+    """The error of this library that a Spark job failed with; None if it was something else."""
+    if isinstance(error, errors.EmberstateError):
+        return error
+    text = str(error)
+    if "ModuleNotFoundError: No module named 'emberstate'" in text:
+        return errors.LifecycleError(
+            f"{where}: the Python of Spark's executors has no emberstate. Set PYSPARK_PYTHON to one that has it (in "
+            f"local mode: {sys.executable}), or install it there."
+        )
+    found = _RAISED.search(text)
+    if found is None:
+        return None
+    kind = getattr(errors, found[1], None)
+    if not isinstance(kind, type) or not issubclass(kind, errors.EmberstateError):
+        return None
+    message = _END.split(found[2], maxsplit=1)[0].rstrip()
+    return kind(message)  # it says where
+
+
+@contextlib.contextmanager
+def naming_sink(pipeline: str, sink: Any, output: tuple[str, str], batch: int) -> Iterator[None]:
+    """Have what a sink raises say which sink it was, of which stage's output, and what becomes of the batch."""
+    try:
+        yield
+    except Exception as error:
+        name = getattr(sink, "__qualname__", type(sink).__qualname__)
+        where = f"pipeline {pipeline!r}, batch {batch}: sink {name!r} of output {output[1]!r} of stage {output[0]!r}"
+        after = "The batch is committed; a query delivers it again when it is started again."
+        found = emberstate_error(error, where)  # of reading the output, in a task
+        if found is not None:
+            raise _remade(found, f"{where} failed: {_text(found)} {after}") from error
+        said = f"{type(error).__name__}: {str(error).partition(_JVM)[0]}"
+        raise errors.UserFunctionError(f"{where} raised {said}\n  {after}\n{users_traceback(error)}") from error
+
+
+def summary(error: BaseException) -> str:
+    """What an error says, without the traceback that its message may have."""
+    return _text(error).partition(TRACEBACK)[0]
+
+
+def one_line(error: BaseException) -> str:
+    """The same for a line of a log.
+
+    >>> one_line(errors.UserFunctionError("Rate.process_element raised KeyError: 'x'\\n  key: 'ann'"))
+    "UserFunctionError: Rate.process_element raised KeyError: 'x'; key: 'ann'"
+    """
+    return f"{type(error).__name__}: {'; '.join(part.strip() for part in summary(error).splitlines()):.1000}"
+
+
+def was_stopped(error: BaseException) -> bool:
+    """Whether a batch ended because somebody stopped the query, which is no failure."""
+    return any(part in str(error) for part in _STOPPED)
+
+
+def cause_first(error: Exception, where: str) -> Exception:
+    """What to raise to Spark for an error of a batch: it is shown first, in full, and then all that led to it.
+
+    Spark shows the text of a traceback, all of whose frames are Spark's and ours. A cause stands before the frames; so
+    the error becomes the cause, without frames, of one of the same class that says the same in short. Errors that are
+    not this library's, or that are its bugs, stay as they are.
+    """
+    if not isinstance(error, errors.EmberstateError) or isinstance(error, errors.InvariantError):
+        return error
+    short = summary(error)
+    raised = _remade(error, short if where in short else f"{where}: {short}")
+    raised.__cause__ = _remade(error, _text(error))
+    return raised
+
+
+def _text(error: BaseException) -> str:
+    return error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+
+
+def _remade(error: errors.EmberstateError, text: str) -> errors.EmberstateError:
+    """An error of the same class with another text."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return type(error)(error.errno, text)
+    return type(error)(text)

@@ -1,0 +1,81 @@
+"""`SlotShim`: what a Spark task of a keyed stage does: it hands the rows of its partition to the slot, and the slot's
+acknowledgement to the driver. State is never in it.
+
+Thread safety: used by one task's thread; it travels from the driver as a value.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import sys
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+
+from emberstate.runtime.rows.columns import BROADCAST_COLUMN
+from emberstate.spark.slot.client import SlotPlace, run_in_slot
+from emberstate.spark.slot.messages import SlotRequest
+
+#: The columns of what a keyed stage returns to the driver: one row per slot.
+ANSWER_SCHEMA: Final = "slot int, answer binary"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SlotShim:
+    """The function of `mapInArrow`, for all slots of one stage and batch."""
+
+    place: SlotPlace
+    #: By slot; the task's attempt is filled in where it runs.
+    requests: tuple[SlotRequest, ...]
+    #: A Spark broadcast of the program's bytes.
+    program: Any
+    #: Where else than the worker the slot finds modules.
+    path: tuple[str, ...] = ()
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Run the slot of this task's partition."""
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        sys.path += [entry for entry in self.path if entry not in sys.path]  # a slot looks where its worker does
+        slot = context.partitionId()
+        request = msgspec.structs.replace(self.requests[slot], task_attempt=context.taskAttemptId())
+        place = dataclasses.replace(self.place, slot=slot)
+        first = next(batches, None)
+        rows: Iterator[pa.RecordBatch] = iter(())
+        schema = pa.schema([])
+        if first is not None:
+            rows, schema = itertools.chain([first], batches), first.schema
+            if BROADCAST_COLUMN in schema.names:
+                rules, rows, schema = _split(rows, schema)
+                request = msgspec.structs.replace(request, broadcast_rows=rules)
+        answer = run_in_slot(place, request, lambda: self.program.value, rows, schema)
+        yield pa.RecordBatch.from_arrays(
+            [pa.array([slot], pa.int32()), pa.array([answer.to_bytes()], pa.binary())], names=["slot", "answer"]
+        )
+
+
+def _split(
+    batches: Iterator[pa.RecordBatch], schema: pa.Schema
+) -> tuple[bytes, Iterator[pa.RecordBatch], pa.Schema]:
+    """Broadcast rows, which come first, as an Arrow stream; and all others."""
+    rest = schema.remove(schema.get_field_index(BROADCAST_COLUMN))
+    struct = schema.field(BROADCAST_COLUMN).type
+    sink = pa.BufferOutputStream()
+    count = 0
+    with pa.ipc.new_stream(sink, pa.schema(list(struct))) as writer:
+        for batch in batches:
+            column = batch.column(BROADCAST_COLUMN)
+            leading = batch.num_rows - column.null_count
+            if leading:
+                writer.write_batch(pa.RecordBatch.from_struct_array(column.slice(0, leading)))
+                count += leading
+            if leading < batch.num_rows:
+                batches = itertools.chain([batch.slice(leading)], batches)
+                break
+    rules: bytes = sink.getvalue().to_pybytes() if count else b""
+    return rules, (batch.select(rest.names) for batch in batches), rest

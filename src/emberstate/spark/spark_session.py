@@ -1,0 +1,152 @@
+"""The Spark session that a pipeline runs in: what it needs, made or checked.
+
+Some settings are read when the SparkContext starts and cannot be changed later. `session` makes a session that has
+them; `missing_settings` says what a running one lacks, and `Pipeline` logs it once.
+
+Thread safety: any thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from emberstate.errors import StateDeclarationError
+from emberstate.spark.java import ensure_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_SOCKETS: Final = "spark.python.unix.domain.socket.enabled"
+_REDUCE_LOCALITY: Final = "spark.shuffle.reduceLocality.enabled"
+_LOCALITY_WAIT: Final = "spark.locality.wait.process"
+_DYNAMIC: Final = "spark.dynamicAllocation.enabled"
+_PYTHON_MEMORY: Final = "spark.executor.pyspark.memory"
+
+#: What `session` sets.
+SETTINGS: Final = {_SOCKETS: "true", _REDUCE_LOCALITY: "false", _LOCALITY_WAIT: "30s"}
+#: With less, a task that finds its executor busy for a moment goes elsewhere.
+_LEAST_WAIT_SECONDS: Final = 10
+
+
+_lock = threading.Lock()
+_tokens: dict[str, str] = {}
+#: By session: how many threads have adaptive execution off there, and what it was before.
+_plain: dict[str, tuple[int, str]] = {}
+
+_ADAPTIVE: Final = "spark.sql.adaptive.enabled"
+
+#: Why there is no pipeline on Spark Connect, and what to do.
+NO_CONNECT: Final = (
+    "a pipeline runs in the driver's own process and cannot be used through Spark Connect. Make a classic session: "
+    "unset SPARK_REMOTE, leave out .remote(…), and use emberstate.spark.session(name, master=…) or spark-submit"
+)
+
+
+def refuse_connect(given: object) -> None:
+    """Refuse a DataFrame or session of Spark Connect."""
+    if type(given).__module__.startswith("pyspark.sql.connect"):
+        raise StateDeclarationError(f"found a {type(given).__name__} of Spark Connect: {NO_CONNECT}")
+
+
+def is_local(spark: SparkSession) -> bool:
+    """Whether the driver is the only executor."""
+    master = spark.sparkContext.master or ""
+    return master == "local" or master.startswith("local[")
+
+
+def driver_path(spark: SparkSession) -> tuple[str, ...]:
+    """Where the driver finds modules, for workers and slots on the same machine; nothing on a cluster, whose machines
+    have files of their own."""
+    return tuple(str(Path(entry).absolute()) for entry in sys.path) if is_local(spark) else ()
+
+
+def session(name: str, *, master: str | None = None, settings: dict[str, str] | None = None) -> SparkSession:
+    """A session with everything that a pipeline needs; `settings` are added, or take precedence.
+
+    Executors use the Python of the driver, unless the environment's PYSPARK_PYTHON names another. If a session runs
+    already in this process, it is returned as it is: see `missing_settings`.
+    """
+    from pyspark.sql import SparkSession
+
+    if os.environ.get("SPARK_REMOTE"):
+        raise StateDeclarationError(f"SPARK_REMOTE is set, which asks for Spark Connect: {NO_CONNECT}")
+    ensure_java()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else some other Python, without this library
+    builder = SparkSession.builder.appName(name)
+    if master is not None:
+        builder = builder.master(master)
+    for key, value in {**SETTINGS, **(settings or {})}.items():
+        builder = builder.config(key, value)
+    made = builder.getOrCreate()
+    refuse_connect(made)
+    return made
+
+
+def missing_settings(spark: SparkSession) -> list[str]:
+    """What a running session lacks, a line each; nothing is wrong without it, only slower."""
+    conf = spark.sparkContext.getConf()
+    lacking = []
+    if conf.get(_SOCKETS) != "true":
+        lacking.append(
+            f"{_SOCKETS} is {conf.get(_SOCKETS) or 'not set'}: with true, small batches take 30 to 40 ms less"
+        )
+    if not is_local(spark):
+        if conf.get(_REDUCE_LOCALITY) != "false":
+            lacking.append(
+                f"{_REDUCE_LOCALITY} is {conf.get(_REDUCE_LOCALITY) or 'not set'}: with false, tasks go to the "
+                f"executor that has their slot, else state is restored again and again"
+            )
+        general = conf.get("spark.locality.wait", "3s")
+        wait = spark.sparkContext._jsc.sc().conf().getTimeAsSeconds(_LOCALITY_WAIT, general)
+        if wait < _LEAST_WAIT_SECONDS:
+            lacking.append(
+                f"{_LOCALITY_WAIT} is {conf.get(_LOCALITY_WAIT) or general}: with {SETTINGS[_LOCALITY_WAIT]}, tasks "
+                f"wait for the executor that has their slot"
+            )
+        if conf.get(_DYNAMIC, "false") == "true":
+            lacking.append(
+                f"{_DYNAMIC} is true: an executor that is given up takes its slots with it, and their state is "
+                f"restored elsewhere; with false, executors stay"
+            )
+    memory = conf.get(_PYTHON_MEMORY)
+    if memory is not None:
+        lacking.append(
+            f"{_PYTHON_MEMORY} is {memory}: slots inherit this limit; leave it unset and give the executors "
+            f"spark.executor.memoryOverhead instead"
+        )
+    return lacking
+
+
+def application_token(spark: SparkSession) -> str:
+    """The secret of an application that opens its slots: the same for all starts of all pipelines in it."""
+    with _lock:
+        return _tokens.setdefault(spark.sparkContext.applicationId or "", secrets.token_hex(16))
+
+
+@contextlib.contextmanager
+def plain_execution(spark: SparkSession) -> Iterator[None]:
+    """Have adaptive execution off in a session meanwhile: it would skip the tasks of an empty batch, and costs time in
+    small ones. Several threads of one session may be here; the last to leave puts back what was."""
+    ident: str = spark._jsparkSession.sessionUUID()
+    with _lock:
+        users, before = _plain.get(ident, (0, ""))
+        if not users:
+            before = str(spark.conf.get(_ADAPTIVE))
+            spark.conf.set(_ADAPTIVE, "false")
+        _plain[ident] = users + 1, before
+    try:
+        yield
+    finally:
+        with _lock:
+            users, before = _plain.pop(ident)
+            if users > 1:
+                _plain[ident] = users - 1, before
+            else:
+                spark.conf.set(_ADAPTIVE, before)

@@ -1,0 +1,1 @@
+"""State as tables of Spark, and DataFrames as savepoints."""

@@ -1,0 +1,49 @@
+"""What a base leaves out: content that had expired when its snapshot was taken. The live state is untouched.
+
+Only what no read could see any more is left out, so that restored and live state give the same answers. A state
+that shows what has expired until it is cleaned up is therefore stored as it is.
+
+Deltas know nothing of this: they go by what the live state had. So after a base a delta may remove a user key, or
+the last one of a map, that the base has left out.
+
+Thread safety: pure.
+
+>>> from datetime import timedelta
+>>> from emberstate.state.ttl.stamped import Stamped
+>>> entries = [("ann", "", [Stamped("old", 0), Stamped("new", 5)]), ("bob", "", [Stamped("old", 0)])]
+>>> clock = TtlClock()
+>>> clock.processing_time = 10
+>>> list(unexpired(entries, TtlConfig(timedelta(microseconds=10)), clock))
+[('ann', '', [Stamped('new', 5)])]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from emberstate.state.ttl.config import TtlClock, TtlConfig, TtlVisibility
+
+#: key, namespace, content: a stamped value, a list of them, or a dict of user keys to them
+Entry = tuple[Any, Any, Any]
+
+
+def unexpired(entries: Iterable[Entry], ttl: TtlConfig, clock: TtlClock) -> Iterator[Entry]:
+    """The entries of a snapshot without what had expired by its clock; contents are not changed."""
+    now = clock.reading(ttl.time)
+    if now is None or ttl.visibility is not TtlVisibility.NEVER_RETURN_EXPIRED:
+        yield from entries
+        return
+    horizon = now - ttl.micros
+    for entry in entries:
+        key, namespace, content = entry
+        if isinstance(content, list):
+            content = [element for element in content if element.stamp > horizon]
+            if content:
+                yield key, namespace, content
+        elif isinstance(content, dict):
+            content = {user_key: value for user_key, value in content.items() if value.stamp > horizon}
+            if content:
+                yield key, namespace, content
+        elif content.stamp > horizon:
+            yield entry

@@ -1,0 +1,424 @@
+"""States with time to live: wrappers that stamp what goes in and hide what has expired, over any backend.
+
+Each wraps an internal state whose content is `Stamped` (a list's elements and a map's user values each for
+themselves). What is found expired on access is removed. With relaxed visibility it is returned that one last
+time.
+
+Where this differs from Flink, on purpose: `is_empty` and sizes count what a read would give, `add(None)`
+clears, merging expired operands stores nothing, the descriptor's default stands in for an expired value, and
+a read makes a value young again only if time has passed since its stamp (so reads within one transaction
+write once).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Any
+
+from emberstate.state.internal_states import (
+    InternalAggregatingState,
+    InternalListState,
+    InternalMapState,
+    InternalReducingState,
+    InternalValueState,
+)
+from emberstate.state.key_context import KeyContext
+from emberstate.state.states import AggregateFunction
+from emberstate.state.ttl.config import TtlClock, TtlConfig, TtlUpdate, TtlVisibility
+from emberstate.state.ttl.stamped import Stamped
+
+
+class Expiry:
+    """A time to live with the clock it is judged by, and the keys it is judged for."""
+
+    __slots__ = ("_clock", "_config", "_micros", "_refresh_on_read", "context", "show_expired")
+
+    def __init__(self, config: TtlConfig, clock: TtlClock, context: KeyContext) -> None:
+        self._config = config
+        self._clock = clock
+        self._micros = config.micros
+        self._refresh_on_read = config.update is TtlUpdate.ON_READ_AND_WRITE
+        self.context = context
+        self.show_expired = config.visibility is TtlVisibility.RETURN_EXPIRED_IF_NOT_CLEANED_UP
+
+    def stamp(self, value: Any) -> Stamped:
+        """The value, written now."""
+        return Stamped(value, self._clock.now(self._config.time))
+
+    def expired(self, stamped: Stamped) -> bool:
+        """Whether the value has expired."""
+        return stamped.stamp + self._micros <= self._clock.now(self._config.time)
+
+    def shows(self, stamped: Stamped) -> bool:
+        """Whether a read may see the value."""
+        return self.show_expired or not self.expired(stamped)
+
+    def ages(self, stamped: Stamped) -> bool:
+        """Whether a read has to stamp the value, which has not expired, anew."""
+        return self._refresh_on_read and stamped.stamp < self._clock.now(self._config.time)
+
+    def read(
+        self, stamped: Stamped | None, rewrite: Callable[[Stamped], None], remove: Callable[[], object]
+    ) -> Stamped | None:
+        """What a read may see of `stamped`, or None.
+
+        On the way what has expired is removed, and what a read makes young again is rewritten.
+        """
+        if stamped is None:
+            return None
+        if self.expired(stamped):
+            remove()
+            return stamped if self.show_expired else None
+        if self.ages(stamped):
+            rewrite(self.stamp(stamped.value))
+        return stamped
+
+
+class TtlValueState(InternalValueState):
+    """A value that expires."""
+
+    __slots__ = ("_expiry", "_original")
+
+    def __init__(self, original: InternalValueState, expiry: Expiry) -> None:
+        self._original = original
+        self._expiry = expiry
+
+    def with_namespace(self, namespace: Hashable) -> TtlValueState:
+        """The same state, bound to another namespace."""
+        return TtlValueState(self._original.with_namespace(namespace), self._expiry)
+
+    def value(self) -> Any:
+        """Return the value unless it has expired, or None."""
+        original = self._original
+        stamped = self._expiry.read(original.value(), original.update, original.clear)
+        return None if stamped is None else stamped.value
+
+    def lend(self, default: Any) -> None:
+        """Have `default`, which a caller is about to get, count if it is changed, as written now."""
+        self._original.lend(self._expiry.stamp(default))
+
+    def update(self, value: Any) -> None:
+        """Set the value."""
+        self._original.update(self._expiry.stamp(value))
+
+    def clear(self) -> None:
+        """Remove the value."""
+        self._original.clear()
+
+
+class TtlListState(InternalListState):
+    """A list whose elements expire one by one."""
+
+    __slots__ = ("_expiry", "_original")
+
+    def __init__(self, original: InternalListState, expiry: Expiry) -> None:
+        self._original = original
+        self._expiry = expiry
+
+    def with_namespace(self, namespace: Hashable) -> TtlListState:
+        """The same state, bound to another namespace."""
+        return TtlListState(self._original.with_namespace(namespace), self._expiry)
+
+    def get(self) -> list[Any] | None:
+        """Return the elements that have not expired, or None."""
+        everything = self._original.get()
+        if everything is None:
+            return None
+        shown = [element.value for element in everything if self._expiry.shows(element)]
+        self._look_after()
+        return shown or None
+
+    def peek(self) -> list[Any] | None:
+        """Return the elements that have not expired, to look at only, or None."""
+        everything = self._original.peek() or ()
+        return [element.value for element in everything if self._expiry.shows(element)] or None
+
+    def _look_after(self) -> None:
+        """After a read: drop what has expired, stamp the rest anew if reads do that."""
+        expiry = self._expiry
+        everything = self._original.peek() or []
+        living = [element for element in everything if not expiry.expired(element)]
+        if not living:
+            self._original.clear()
+        elif len(living) < len(everything) or any(map(expiry.ages, living)):
+            self._original.update(
+                [expiry.stamp(element.value) if expiry.ages(element) else element for element in living]
+            )
+
+    def add(self, element: Any) -> None:
+        """Append an element."""
+        self._original.add(self._expiry.stamp(element))
+
+    def add_all(self, elements: list[Any]) -> None:
+        """Append elements."""
+        self._original.add_all([self._expiry.stamp(element) for element in elements])
+
+    def update(self, elements: list[Any]) -> None:
+        """Replace the list."""
+        self._original.update([self._expiry.stamp(element) for element in elements])
+
+    def size(self) -> int:
+        """How many elements a read would give; O(elements)."""
+        return sum(map(self._expiry.shows, self._original.peek() or ()))
+
+    def clear(self) -> None:
+        """Remove the list."""
+        self._original.clear()
+
+    def merge_namespaces(self, target: Hashable, sources: Sequence[Hashable] | None) -> None:
+        """Move lists together; elements keep their stamps, expired ones stay behind."""
+        if not sources:
+            return
+        for namespace in (*sources, target):
+            bound = self._original.with_namespace(namespace)
+            everything = bound.peek() or []
+            living = [element for element in everything if not self._expiry.expired(element)]
+            if everything and not living:
+                bound.clear()
+            elif len(living) < len(everything):
+                bound.update(living)
+        self._original.merge_namespaces(target, sources)
+
+
+class TtlMapState(InternalMapState):
+    """A map whose user values expire one by one."""
+
+    __slots__ = ("_expiry", "_original")
+
+    def __init__(self, original: InternalMapState, expiry: Expiry) -> None:
+        self._original = original
+        self._expiry = expiry
+
+    def with_namespace(self, namespace: Hashable) -> TtlMapState:
+        """The same state, bound to another namespace."""
+        return TtlMapState(self._original.with_namespace(namespace), self._expiry)
+
+    def get(self, user_key: Any) -> Any:
+        """Return the user value unless it has expired, or None."""
+        original = self._original
+        stamped = self._expiry.read(
+            original.get(user_key),
+            lambda renewed: original.put(user_key, renewed),
+            lambda: original.remove(user_key),
+        )
+        return None if stamped is None else stamped.value
+
+    def put(self, user_key: Any, user_value: Any) -> None:
+        """Set the value of a user key."""
+        self._original.put(user_key, self._expiry.stamp(user_value))
+
+    def remove(self, user_key: Any) -> bool:
+        """Remove a user key; whether a read would have found it."""
+        stamped = self._original.get(user_key)
+        return stamped is not None and self._original.remove(user_key) and self._expiry.shows(stamped)
+
+    def contains(self, user_key: Any) -> bool:
+        """Whether a read would find the user key, which counts as a read.
+
+        Never removes, so `get` may follow.
+        """
+        stamped = self._original.get(user_key)
+        if stamped is None:
+            return False
+        if self._expiry.expired(stamped):
+            return self._expiry.show_expired
+        self._renew(user_key, stamped)
+        return True
+
+    def size(self) -> int:
+        """How many user keys a read would find; O(user keys)."""
+        return sum(self._expiry.shows(stamped) for _, stamped in self._original.items() or ())
+
+    def items(self) -> Iterator[tuple[Any, Any]] | None:
+        """Iterate over what has not expired; what has is removed when the iteration is through.
+
+        With relaxed visibility, where reading a value may remove its user key, the pairs are collected first.
+        """
+        items = self._original.items()
+        if items is None:
+            return None
+        if self._expiry.show_expired:
+            items = iter(list(items))
+        return self._items(items, self._expiry.context.key)
+
+    def _items(self, items: Iterator[tuple[Any, Any]], key: Any) -> Iterator[tuple[Any, Any]]:
+        expiry = self._expiry
+        expired = []
+        for user_key, stamped in items:
+            expiry.context.check_still(key)
+            if expiry.expired(stamped):
+                expired.append(user_key)
+                if not expiry.show_expired:
+                    continue
+            elif expiry.ages(stamped):
+                # What is kept is the value itself, what is handed out is the copy.
+                self._renew(user_key, self._original.get(user_key))
+            yield user_key, stamped.value
+        expiry.context.check_still(key)
+        for user_key in expired:
+            stamped = self._original.get(user_key)
+            if stamped is not None and expiry.expired(stamped):  # else removed or written meanwhile
+                self._original.remove(user_key)
+
+    def keys(self) -> Iterator[Any] | None:
+        """Iterate over the user keys that have not expired, as `items` does.
+
+        With relaxed visibility nothing is removed, for the values have not been shown that one last time.
+        """
+        if self._expiry.show_expired:
+            keys = self._original.keys()
+            return None if keys is None else iter(list(keys))
+        items = self.items()
+        return None if items is None else (user_key for user_key, _ in items)
+
+    def _renew(self, user_key: Any, stamped: Stamped | None) -> None:
+        if stamped is not None and self._expiry.ages(stamped):
+            self._original.put(user_key, self._expiry.stamp(stamped.value))
+
+    def clear(self) -> None:
+        """Remove the map."""
+        self._original.clear()
+
+
+class StampedReduce:
+    """A reduce function over stamped values: an expired old value counts as absent."""
+
+    __slots__ = ("_expiry", "_function")
+
+    def __init__(self, function: Callable[[Any, Any], Any], expiry: Expiry) -> None:
+        self._function = function
+        self._expiry = expiry
+
+    def __call__(self, old: Stamped, new: Stamped) -> Stamped:
+        """Fold `new` into `old`, stamped now."""
+        if not self._expiry.shows(old):
+            return new
+        return self._expiry.stamp(self._function(old.value, new.value))
+
+
+class TtlReducingState(InternalReducingState):
+    """A folded value that expires; the function of the state it wraps is a `StampedReduce`."""
+
+    __slots__ = ("_expiry", "_original")
+
+    def __init__(self, original: InternalReducingState, expiry: Expiry) -> None:
+        self._original = original
+        self._expiry = expiry
+
+    def with_namespace(self, namespace: Hashable) -> TtlReducingState:
+        """The same state, bound to another namespace."""
+        return TtlReducingState(self._original.with_namespace(namespace), self._expiry)
+
+    def get(self) -> Any:
+        """Return the folded value unless it has expired, or None."""
+        return self.get_internal()
+
+    def add(self, value: Any) -> None:
+        """Fold a value in."""
+        self._original.add(self._expiry.stamp(value))
+
+    def get_internal(self) -> Any:
+        """Return the folded value unless it has expired, or None."""
+        return _read_internal(self._original, self._expiry)
+
+    def update_internal(self, value: Any) -> None:
+        """Set the folded value; None clears."""
+        self._original.update_internal(None if value is None else self._expiry.stamp(value))
+
+    def clear(self) -> None:
+        """Remove the value."""
+        self._original.clear()
+
+    def merge_namespaces(self, target: Hashable, sources: Sequence[Hashable] | None) -> None:
+        """Fold namespaces together; expired operands are dropped."""
+        if sources:
+            _drop_expired(self._original, self._expiry, (*sources, target))
+            self._original.merge_namespaces(target, sources)
+
+
+class StampedAggregate(AggregateFunction[Any, Stamped, Any]):
+    """An aggregate function over stamped accumulators: an expired one counts as absent."""
+
+    def __init__(self, function: AggregateFunction[Any, Any, Any], expiry: Expiry) -> None:
+        self._function = function
+        self._expiry = expiry
+
+    def create_accumulator(self) -> Stamped:
+        """A fresh accumulator, stamped now."""
+        return self._expiry.stamp(self._function.create_accumulator())
+
+    def add(self, value: Any, accumulator: Stamped) -> Stamped:
+        """Add to the accumulator, or to a fresh one if it has expired."""
+        if not self._expiry.shows(accumulator):
+            accumulator = self.create_accumulator()
+        return self._expiry.stamp(self._function.add(value, accumulator.value))
+
+    def get_result(self, accumulator: Stamped) -> Any:
+        """The result."""
+        return self._function.get_result(accumulator.value)
+
+    def merge(self, one: Stamped, other: Stamped) -> Stamped:
+        """The union, stamped now."""
+        return self._expiry.stamp(self._function.merge(one.value, other.value))
+
+
+class TtlAggregatingState(InternalAggregatingState):
+    """An accumulator that expires.
+
+    The function of the state it wraps is a `StampedAggregate` of `function`.
+    """
+
+    __slots__ = ("_expiry", "_function", "_original")
+
+    def __init__(
+        self, original: InternalAggregatingState, expiry: Expiry, function: AggregateFunction[Any, Any, Any]
+    ) -> None:
+        self._original = original
+        self._expiry = expiry
+        self._function = function
+
+    def with_namespace(self, namespace: Hashable) -> TtlAggregatingState:
+        """The same state, bound to another namespace."""
+        return TtlAggregatingState(self._original.with_namespace(namespace), self._expiry, self._function)
+
+    def get(self) -> Any:
+        """Return the result unless the accumulator has expired, or None."""
+        accumulator = self.get_internal()
+        return None if accumulator is None else self._function.get_result(accumulator)
+
+    def add(self, value: Any) -> None:
+        """Add a value."""
+        self._original.add(value)
+
+    def get_internal(self) -> Any:
+        """Return the accumulator unless it has expired, or None."""
+        return _read_internal(self._original, self._expiry)
+
+    def update_internal(self, accumulator: Any) -> None:
+        """Set the accumulator; None clears."""
+        self._original.update_internal(None if accumulator is None else self._expiry.stamp(accumulator))
+
+    def clear(self) -> None:
+        """Remove the accumulator."""
+        self._original.clear()
+
+    def merge_namespaces(self, target: Hashable, sources: Sequence[Hashable] | None) -> None:
+        """Merge namespaces; expired operands are dropped."""
+        if sources:
+            _drop_expired(self._original, self._expiry, (*sources, target))
+            self._original.merge_namespaces(target, sources)
+
+
+def _read_internal(original: InternalReducingState | InternalAggregatingState, expiry: Expiry) -> Any:
+    stamped = expiry.read(original.get_internal(), original.update_internal, original.clear)
+    return None if stamped is None else stamped.value
+
+
+def _drop_expired(
+    original: InternalReducingState | InternalAggregatingState, expiry: Expiry, namespaces: Sequence[Hashable]
+) -> None:
+    for namespace in namespaces:
+        bound = original.with_namespace(namespace)
+        stamped = bound.get_internal()
+        if stamped is not None and expiry.expired(stamped):
+            bound.clear()

@@ -1,0 +1,22 @@
+"""The checksum that manifests, heads of small files and state files carry.
+
+Thread safety: pure functions.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+
+
+def checksum(data: bytes | memoryview) -> str:
+    """BLAKE2b of 128 bits, in hexadecimal."""
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
+
+
+def checksum_of(parts: Iterable[bytes]) -> str:
+    """The same for bytes that stand in parts."""
+    digest = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        digest.update(part)
+    return digest.hexdigest()

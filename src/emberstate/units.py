@@ -1,0 +1,84 @@
+"""Durations and sizes as users write them. Never a bare number as a duration: nobody can see its unit.
+
+>>> as_duration("1 hour 30 minutes", "the gap")
+datetime.timedelta(seconds=5400)
+>>> as_bytes("256 MiB", "the memory"), as_bytes("1.5 GB", "the memory"), as_bytes(4096, "the memory")
+(268435456, 1500000000, 4096)
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any, Final
+
+from emberstate.errors import StateDeclarationError
+
+Duration = timedelta | str
+
+_DURATIONS: Final = {
+    "microsecond": timedelta(microseconds=1),
+    "millisecond": timedelta(milliseconds=1),
+    "second": timedelta(seconds=1),
+    "minute": timedelta(minutes=1),
+    "hour": timedelta(hours=1),
+    "day": timedelta(days=1),
+    "week": timedelta(weeks=1),
+}
+_PART: Final = re.compile(r"(\d{1,18}) *([a-z]+?)s?(?: +|$)")
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+
+def as_duration(value: Any, what: str) -> timedelta:
+    """The duration that `value` stands for; `what` names it in messages."""
+    if isinstance(value, timedelta):
+        return value
+    total = timedelta(0)
+    try:
+        text = value.strip().lower()
+        while True:
+            part = _PART.match(text)
+            assert part is not None
+            total += int(part[1]) * _DURATIONS[part[2]]
+            text = text[part.end() :]
+            if not text:
+                return total
+    except (AttributeError, AssertionError, KeyError, OverflowError, TypeError):
+        raise StateDeclarationError(
+            f'{what} must be a timedelta or text such as "10 seconds" (units: {", ".join(_DURATIONS)}), '
+            f"found {value!r:.100}"
+        ) from None
+
+
+def as_micros(value: Any, what: str) -> int:
+    """The same in whole microseconds."""
+    return as_duration(value, what) // _MICROSECOND
+
+
+_SIZES: Final = {
+    "B": 1,
+    "KB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "TB": 10**12,
+    "KiB": 2**10,
+    "MiB": 2**20,
+    "GiB": 2**30,
+    "TiB": 2**40,
+}
+_BY_LOWER: Final = {unit.lower(): size for unit, size in _SIZES.items()}
+_SIZE: Final = re.compile(r" *([0-9]{1,18}(?:\.[0-9]{1,9})?) *([a-z]+) *", re.ASCII)
+
+
+def as_bytes(value: Any, what: str) -> int:
+    """The number of bytes that `value` stands for, which is positive; `what` names it in messages."""
+    size = value if type(value) is int else 0
+    if isinstance(value, str) and (match := _SIZE.fullmatch(value.lower())) is not None:
+        size = int(Decimal(match[1]) * _BY_LOWER.get(match[2], 0))
+    if size <= 0:
+        raise StateDeclarationError(
+            f'{what} must be a positive number of bytes, or text such as "256 MiB" (units: {", ".join(_SIZES)}), '
+            f"found {value!r:.100}"
+        )
+    return size
