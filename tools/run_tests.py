@@ -36,9 +36,9 @@ ENGINE = [
 #: What shares one Spark session; and what starts processes, sessions of its own among them, which it stops.
 SPARK = ["tests/spark"]
 PROCESSES = [
-    "tests/cli", "tests/examples", "tests/stress", "tests/project/test_doc_code.py", "tests/checkpoint/test_kills.py",
-    "tests/keygroups/test_against_spark.py",
-    *(f"tests/spark/{path.name}" for path in sorted((ROOT / "tests/spark").glob("test_[st]*_*.py"))),
+    "tests/cli", "tests/examples", "tests/stress", "tests/project/test_doc_code.py",
+    "tests/keygroups/test_against_spark.py", "tests/checkpoint/commit/test_kills.py",
+    "tests/spark/slot", "tests/spark/tables", "tests/spark/test_two_inputs.py",
 ]  # fmt: skip
 #: Says, in either mode, whether the modules under test are the ones that the mode promises.
 MODE_TEST = "tests/project/test_compiled.py"

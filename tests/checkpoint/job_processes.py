@@ -24,9 +24,17 @@ from typing import Literal
 from emberstate.storage.interface import Storage
 from emberstate.storage.local import LocalStorage
 from emberstate.testing.faults import KILL_POINT, FaultPlan, FaultyFileSystem, FaultyStorage
+from tests.checkpoint.job import (
+    POLICY,
+    STEADY,
+    Job,
+    Oracle,
+    SharedMemoryStorage,
+    UnsyncedFileSystem,
+    check_stored,
+    next_of,
+)
 from tests.patience import PATIENCE
-
-from .job import POLICY, STEADY, Job, Oracle, SharedMemoryStorage, UnsyncedFileSystem, check_stored, next_of
 
 Level = Literal["storage", "file system"]
 OPEN = 2**32 - 1  # what a process says first

@@ -17,9 +17,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from .counting_job import file_job
-from .golden.make_state_files import FOLDER
-from .test_state_file_by_document import (
+from tests.checkpoint.counting_job import file_job
+from tests.checkpoint.files.test_state_file_by_document import (
     APPENDED,
     CLEARED,
     FORMAT,
@@ -31,6 +30,7 @@ from .test_state_file_by_document import (
     open_by_document,
     plain,
 )
+from tests.checkpoint.golden.make_state_files import FOLDER
 
 
 def checksum(data: bytes) -> str:

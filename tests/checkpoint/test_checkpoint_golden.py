@@ -18,12 +18,19 @@ from emberstate.checkpoint.manifest.open_files import read_place
 from emberstate.checkpoint.restore.operators import OperatorSpec
 from emberstate.errors import RestoreRefusedError
 from emberstate.storage.interface import Storage
-
-from .golden.make_checkpoints import NOW, CardNow, evolving_backend, evolving_content, evolving_spec, slot_of, update
-from .golden.make_checkpoints import world_spec as golden_world_spec
-from .golden.make_state_files import FOLDER, plain_content
-from .manifest_forgery import body_of, replace, sealed
-from .state_file_world import content_of, make_backend
+from tests.checkpoint.files.state_file_world import content_of, make_backend
+from tests.checkpoint.golden.make_checkpoints import (
+    NOW,
+    CardNow,
+    evolving_backend,
+    evolving_content,
+    evolving_spec,
+    slot_of,
+    update,
+)
+from tests.checkpoint.golden.make_checkpoints import world_spec as golden_world_spec
+from tests.checkpoint.golden.make_state_files import FOLDER, plain_content
+from tests.checkpoint.manifest.manifest_forgery import body_of, replace, sealed
 
 VERSIONS = (1,)
 

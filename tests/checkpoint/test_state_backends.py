@@ -19,9 +19,18 @@ from emberstate.checkpoint.restore.operators import OperatorSpec
 from emberstate.errors import FencedError, StateDeclarationError, StateTooLargeError, StorageError
 from emberstate.state.descriptors import ValueStateDescriptor
 from emberstate.state.keyed_state_backend import KeyedStateBackend
-
-from .counting_job import GROUPS, KEYS, Content, CountingJob, apply, content_of, declare, expected_after, rows_of
-from .s3_server import BUCKET, S3Server, s3_server
+from tests.checkpoint.counting_job import (
+    GROUPS,
+    KEYS,
+    Content,
+    CountingJob,
+    apply,
+    content_of,
+    declare,
+    expected_after,
+    rows_of,
+)
+from tests.storage.s3_server import BUCKET, S3Server, s3_server
 
 
 @pytest.fixture(scope="module")

@@ -14,9 +14,9 @@ import pytest
 
 from emberstate.cli.commands import doctor as doctor_module
 from emberstate.cli.main import run
-from tests.checkpoint.s3_server import BUCKET, s3_server
 from tests.cli.conftest import ROOT, Run
 from tests.patience import PATIENCE
+from tests.storage.s3_server import BUCKET, s3_server
 
 COMMAND = (sys.executable, "-m", "emberstate")
 

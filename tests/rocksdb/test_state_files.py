@@ -21,9 +21,9 @@ from emberstate.errors import CorruptionError, RestoreRefusedError, StateDeclara
 from emberstate.keygroups import KeyGroupRange, KeySchema, range_for_slot
 from emberstate.rocksdb.rocksdb_keyed_state_backend import RocksDBKeyedStateBackend
 from emberstate.state.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
-from tests.checkpoint import state_file_world as world
-from tests.checkpoint.state_file_small import small_files
-from tests.checkpoint.test_state_file_rows import BAD_ROWS, file_of
+from tests.checkpoint.files import state_file_world as world
+from tests.checkpoint.files.state_file_small import small_files
+from tests.checkpoint.files.test_state_file_rows import BAD_ROWS, file_of
 from tests.effort import examples
 from tests.rocksdb.conftest import LIMIT
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import emberstate as es
-
-from .pipeline_functions import BURSTS, GAP, Bursts, bursts, events
-from .streams import at
+from tests.spark.pipeline_functions import BURSTS, GAP, Bursts, bursts, events
+from tests.spark.streams import at
 
 MINUTES = "key string, minute timestamp, total bigint"
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from .spark_session import MARK, end_jvm, environment, leaks, local_session, slot_pids, wait_for
-from .streams import Stream
+from tests.spark.spark_session import MARK, end_jvm, environment, leaks, local_session, slot_pids, wait_for
+from tests.spark.streams import Stream
 
 
 @pytest.fixture(scope="session")

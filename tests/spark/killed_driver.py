@@ -16,11 +16,10 @@ from typing import Any
 
 import emberstate as es
 from emberstate.checkpoint.commit.coordinator import CheckpointCoordinator
-
-from .closing_job import two_stages
-from .pipeline_functions import MARKED, Event, Marked, totals
-from .spark_session import local_session
-from .streams import Stream, rows_of
+from tests.spark.closing_job import two_stages
+from tests.spark.pipeline_functions import MARKED, Event, Marked, totals
+from tests.spark.spark_session import local_session
+from tests.spark.streams import Stream, rows_of
 
 #: In the order in which a batch comes to them.
 POINTS = ("begun", "prepared", "committed", "in the sink", "delivered")

@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import emberstate as es
-
-from .spark_session import local_session
-from .streams import Stream
+from tests.spark.spark_session import local_session
+from tests.spark.streams import Stream
 
 
 class Wide(es.KeyedProcessFunction):

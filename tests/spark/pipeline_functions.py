@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import emberstate as es
-
-from .streams import START
+from tests.spark.streams import START
 
 Event = tuple[str, datetime, int]
 

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import emberstate as es
-
-from .spark_session import wait_for
+from tests.spark.spark_session import wait_for
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 EVENTS = "key string, ts timestamp, value bigint"

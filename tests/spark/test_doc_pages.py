@@ -15,8 +15,7 @@ import pytest
 
 from tests.project.markdown import ROOT, documents
 from tests.project.page import needs_spark, run_page
-
-from .spark_session import MARK, environment, leaks, wait_for
+from tests.spark.spark_session import MARK, environment, leaks, wait_for
 
 pytestmark = pytest.mark.spark
 

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 import emberstate as es
-
-from .streams import Kept, Stream, at
+from tests.spark.streams import Kept, Stream, at
 
 pytestmark = pytest.mark.spark
 

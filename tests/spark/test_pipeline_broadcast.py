@@ -12,9 +12,8 @@ import pytest
 import emberstate as es
 from emberstate.checkpoint.manifest.catalogue import checkpoint_numbers
 from emberstate.errors import UserFunctionError
-
-from .spark_session import wait_for
-from .streams import EVENTS, Kept, Stream, at
+from tests.spark.spark_session import wait_for
+from tests.spark.streams import EVENTS, Kept, Stream, at
 
 pytestmark = pytest.mark.spark
 

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 import emberstate as es
-
-from .pipeline_functions import BURSTS, TOTALS, Bursts, Totals, bursts, events, totals
-from .streams import EVENTS, Kept, Stream
+from tests.spark.pipeline_functions import BURSTS, TOTALS, Bursts, Totals, bursts, events, totals
+from tests.spark.streams import EVENTS, Kept, Stream
 
 pytestmark = pytest.mark.spark
 

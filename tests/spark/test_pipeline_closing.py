@@ -11,11 +11,10 @@ import pytest
 
 import emberstate as es
 from emberstate.errors import RestoreRefusedError, StateDeclarationError
-
-from .closing_job import GIVEN, LAST, MORE, cut, minutes, two_stages
-from .driver import Driver
-from .killed_driver import POINTS, deliveries
-from .streams import Kept, Stream, at
+from tests.spark.closing_job import GIVEN, LAST, MORE, cut, minutes, two_stages
+from tests.spark.driver_process import Driver
+from tests.spark.killed_driver import POINTS, deliveries
+from tests.spark.streams import Kept, Stream, at
 
 pytestmark = pytest.mark.spark
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from .driver import Driver
-from .killed_driver import POINTS, check, deliveries
-from .pipeline_functions import events
-from .spark_session import wait_for
-from .streams import Stream
+from tests.spark.driver_process import Driver
+from tests.spark.killed_driver import POINTS, check, deliveries
+from tests.spark.pipeline_functions import events
+from tests.spark.spark_session import wait_for
+from tests.spark.streams import Stream
 
 pytestmark = pytest.mark.spark
 

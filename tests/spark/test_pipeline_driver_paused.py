@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from .driver import Driver
-from .paused_driver import RETAINED, entered, gate
-from .spark_session import wait_for
-from .streams import Stream, at
+from tests.spark.driver_process import Driver
+from tests.spark.paused_driver import RETAINED, entered, gate
+from tests.spark.spark_session import wait_for
+from tests.spark.streams import Stream, at
 
 pytestmark = pytest.mark.spark
 

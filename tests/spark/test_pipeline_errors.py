@@ -19,10 +19,9 @@ from emberstate.errors import CorruptionError, StateDeclarationError, StorageErr
 from emberstate.spark import session
 from emberstate.spark.slot.failure import cause_first
 from tests.patience import PATIENCE
-
-from .pipeline_functions import TOTALS, Totals, Waiting, events, totals
-from .spark_session import environment
-from .streams import Kept, Stream, at, wait_in
+from tests.spark.pipeline_functions import TOTALS, Totals, Waiting, events, totals
+from tests.spark.spark_session import environment
+from tests.spark.streams import Kept, Stream, at, wait_in
 
 RATIO = "key string, ratio bigint"
 

@@ -22,10 +22,9 @@ from emberstate.checkpoint.manifest.catalogue import checkpoint_numbers, read_ch
 from emberstate.checkpoint.manifest.chain import ChainPolicy
 from emberstate.errors import FencedError, LifecycleError, UserFunctionError
 from emberstate.rocksdb.local_directory import reclaim
-
-from .pipeline_functions import MARKED, TOTALS, Marked, Sabotaged, Totals, Waiting, events, totals
-from .spark_session import MARK, code_folder, slot_pids, wait_for, worker_pids
-from .streams import EVENTS, Kept, Stream, wait_in
+from tests.spark.pipeline_functions import MARKED, TOTALS, Marked, Sabotaged, Totals, Waiting, events, totals
+from tests.spark.spark_session import MARK, code_folder, slot_pids, wait_for, worker_pids
+from tests.spark.streams import EVENTS, Kept, Stream, wait_in
 
 pytestmark = pytest.mark.spark
 

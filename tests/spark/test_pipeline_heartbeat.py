@@ -12,9 +12,8 @@ import pytest
 import emberstate as es
 from emberstate.clock import ManualClock
 from emberstate.errors import StateDeclarationError
-
-from .pipeline_functions import BURSTS, TOTALS, Bursts, Totals, events, totals
-from .streams import Kept, Stream, at, wait_in
+from tests.spark.pipeline_functions import BURSTS, TOTALS, Bursts, Totals, events, totals
+from tests.spark.streams import Kept, Stream, at, wait_in
 
 pytestmark = pytest.mark.spark
 

@@ -16,9 +16,8 @@ from emberstate.keygroups import KeySchema
 from emberstate.runtime.rows.arrow_rows import batch_of
 from emberstate.runtime.rows.keyed_input import KeyedInput
 from emberstate.spark.driver.keyed_frame import event_micros
-
-from .pipeline_functions import BURSTS, TOTALS, Bursts, Totals, bursts, events, totals
-from .streams import EVENTS, Kept, Stream, at, rows_of
+from tests.spark.pipeline_functions import BURSTS, TOTALS, Bursts, Totals, bursts, events, totals
+from tests.spark.streams import EVENTS, Kept, Stream, at, rows_of
 
 pytestmark = pytest.mark.spark
 

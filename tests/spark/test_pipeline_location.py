@@ -19,10 +19,9 @@ from emberstate.spark.driver.job_start import job_specs, open_job
 from emberstate.spark.driver.recorded_outputs import recorded_stages
 from emberstate.spark.driver.source_position import SourcePosition
 from tests.patience import PATIENCE
-
-from .pipeline_functions import TOTALS, Totals, events, totals
-from .spark_session import ROOT
-from .streams import EVENTS, Kept, Stream, at
+from tests.spark.pipeline_functions import TOTALS, Totals, events, totals
+from tests.spark.spark_session import ROOT
+from tests.spark.streams import EVENTS, Kept, Stream, at
 
 pytestmark = pytest.mark.spark
 

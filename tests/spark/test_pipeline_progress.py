@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 import emberstate as es
-
-from .pipeline_functions import TOTALS, Totals, events, totals
-from .streams import Kept, Stream, at
+from tests.spark.pipeline_functions import TOTALS, Totals, events, totals
+from tests.spark.streams import Kept, Stream, at
 
 pytestmark = pytest.mark.spark
 

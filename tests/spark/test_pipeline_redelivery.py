@@ -16,9 +16,8 @@ import emberstate as es
 from emberstate.checkpoint.manifest.catalogue import checkpoint_numbers, read_checkpoint, read_savepoint
 from emberstate.errors import RestoreRefusedError, UserFunctionError
 from emberstate.spark.driver import outputs as output_frames
-
-from .pipeline_functions import TOTALS, Totals, events, totals
-from .streams import EVENTS, Kept, Stream
+from tests.spark.pipeline_functions import TOTALS, Totals, events, totals
+from tests.spark.streams import EVENTS, Kept, Stream
 
 pytestmark = pytest.mark.spark
 

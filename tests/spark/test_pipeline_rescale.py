@@ -10,9 +10,8 @@ from pyspark.errors import StreamingQueryException
 
 import emberstate as es
 from emberstate.errors import LifecycleError, RestoreRefusedError, StateDeclarationError
-
-from .pipeline_functions import BURSTS, TOTALS, Bursts, Totals, bursts, events, totals
-from .streams import Kept, Stream
+from tests.spark.pipeline_functions import BURSTS, TOTALS, Bursts, Totals, bursts, events, totals
+from tests.spark.streams import Kept, Stream
 
 pytestmark = pytest.mark.spark
 

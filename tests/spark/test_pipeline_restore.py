@@ -9,8 +9,7 @@ import pytest
 
 import emberstate as es
 from emberstate.errors import RestoreRefusedError, StateDeclarationError
-
-from .streams import EVENTS, Kept, Stream, at
+from tests.spark.streams import EVENTS, Kept, Stream, at
 
 pytestmark = pytest.mark.spark
 

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 import emberstate as es
-
-from .pipeline_functions import events
-from .streams import EVENTS, Kept, Stream
+from tests.spark.pipeline_functions import events
+from tests.spark.streams import EVENTS, Kept, Stream
 
 pytestmark = pytest.mark.spark
 

@@ -11,9 +11,8 @@ import pytest
 
 import emberstate as es
 from emberstate.errors import StateDeclarationError
-
-from .pipeline_functions import Event, events
-from .streams import EVENTS, START, Kept, Stream, at
+from tests.spark.pipeline_functions import Event, events
+from tests.spark.streams import EVENTS, START, Kept, Stream, at
 
 pytestmark = pytest.mark.spark
 

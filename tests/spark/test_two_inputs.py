@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 import emberstate as es
-
-from .streams import EVENTS, Kept, Stream, at
+from tests.spark.streams import EVENTS, Kept, Stream, at
 
 pytestmark = pytest.mark.spark
 

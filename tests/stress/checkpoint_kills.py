@@ -20,8 +20,7 @@ from collections import Counter
 from pathlib import Path
 
 from tests.checkpoint.job_processes import Nursery, run_killed
-
-from .state_map_stress import commit
+from tests.stress.state_map_stress import commit
 
 RESULT = Path(__file__).parents[2] / "benchmarks" / "results" / "checkpoint-kills.json"
 

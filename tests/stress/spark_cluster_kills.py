@@ -23,8 +23,7 @@ from pathlib import Path
 
 from tests.spark.cluster import Cluster
 from tests.spark.cluster_job import DriverProcess, Job
-
-from .state_map_stress import commit
+from tests.stress.state_map_stress import commit
 
 RESULT = Path(__file__).parents[2] / "benchmarks" / "results" / "spark-cluster-kills.json"
 

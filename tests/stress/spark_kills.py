@@ -23,13 +23,12 @@ from pathlib import Path
 
 from emberstate.rocksdb.local_directory import reclaim
 from tests.patience import PATIENCE
-from tests.spark.driver import Driver
+from tests.spark.driver_process import Driver
 from tests.spark.killed_driver import check, deliveries
 from tests.spark.pipeline_functions import events
 from tests.spark.spark_session import slot_pids, worker_pids
 from tests.spark.streams import Stream
-
-from .state_map_stress import commit
+from tests.stress.state_map_stress import commit
 
 RESULT = Path(__file__).parents[2] / "benchmarks" / "results" / "spark_kills.json"
 ROWS, BATCHES = 30, 12

@@ -1,4 +1,4 @@
-"""The script of the long run of killed processes; short ones are in tests/checkpoint/test_kills.py."""
+"""The script of the long run of killed processes; short ones are in tests/checkpoint/commit/test_kills.py."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from .checkpoint_kills import main
+from tests.stress.checkpoint_kills import main
 
 
 def test_the_script_says_what_it_did(capsys: pytest.CaptureFixture[str]) -> None:

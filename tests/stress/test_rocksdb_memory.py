@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from .rocksdb_memory import MIB, prove
+from tests.stress.rocksdb_memory import MIB, prove
 
 
 @pytest.mark.long

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from .spark_kills import main
+from tests.stress.spark_kills import main
 
 
 @pytest.mark.long

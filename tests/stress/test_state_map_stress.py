@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.heap.conftest import COMPILED
-
-from .state_map_stress import main, stress
+from tests.stress.state_map_stress import main, stress
 
 
 @pytest.mark.reliability(18)

@@ -30,9 +30,8 @@ from emberstate.keygroups import KeyGroupRange, KeySchema
 from emberstate.state.descriptors import StateDescriptor, ValueStateDescriptor
 from emberstate.state.keyed_state_backend import KeyedStateBackend
 from emberstate.storage.interface import Storage
-
-from ..state_file_world import MAX_PARALLELISM, content_of, do, make_backend
-from .make_state_files import EXAMPLE_SEEN, EXAMPLE_TOTAL, FOLDER, STEPS, plain, plain_content
+from tests.checkpoint.files.state_file_world import MAX_PARALLELISM, content_of, do, make_backend
+from tests.checkpoint.golden.make_state_files import EXAMPLE_SEEN, EXAMPLE_TOTAL, FOLDER, STEPS, plain, plain_content
 
 KEYS = KeySchema.from_python(str)
 START = 1_700_000_000_000_000

@@ -23,8 +23,7 @@ from emberstate.keygroups import KeySchema
 from emberstate.state.descriptors import MapStateDescriptor, ValueStateDescriptor
 from emberstate.state.ttl.config import TtlConfig
 from emberstate.state.ttl.stamped import Stamped
-
-from ..state_file_world import content_of, do, make_backend
+from tests.checkpoint.files.state_file_world import content_of, do, make_backend
 
 FOLDER = Path(__file__).parent
 
