@@ -50,7 +50,12 @@ def test_an_interrupt_is_quiet(location: Path, tmp_path: Path) -> None:
     (tmp_path / "waits.py").write_text(
         "import signal\nopen('ready', 'w').close()\nwhile True:\n    signal.pause()\n", encoding="utf-8"
     )
-    process = start("savepoint", "restore-check", location, "--function", "waits:X", cwd=tmp_path)
+    # Whoever runs the tests in the background has them ignore interrupts, and children inherit that.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        process = start("savepoint", "restore-check", location, "--function", "waits:X", cwd=tmp_path)
+    finally:
+        signal.signal(signal.SIGINT, before)
     with (tmp_path / "ready").open():  # opens when the command is in the middle of it
         pass
     process.send_signal(signal.SIGINT)
