@@ -135,7 +135,7 @@ def test_a_program_that_cannot_be_loaded_is_refused_with_its_reason(world: World
     good = job.program
     for program, error, said in (
         (b"no pickle", ProgramError, "cannot be loaded in the slot's process: UnpicklingError"),
-        (b"ctests.spark.slot_functions\nRenamed\n.", ProgramError, "AttributeError.*Renamed.*same versions"),
+        (b"ctests.spark.slot.slot_functions\nRenamed\n.", ProgramError, "AttributeError.*Renamed.*same versions"),
         (b"N.", ProgramError, "is no SlotProgram, it is NoneType"),
     ):
         with pytest.raises(error, match=said):
