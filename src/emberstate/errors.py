@@ -1,14 +1,50 @@
 """The exceptions of Emberstate: one small tree.
 
 Every class is also the nearest built-in, so that code which knows nothing of Emberstate catches it too.
-A message says what happened, where, what was expected and found, and what to do next.
+A message says what happened, where, what was expected and found, and what to do next. What it says of the place is in
+attributes, too: `error.state`, `error.batch` and so on, None where it does not apply.
+
+>>> error = CorruptionError("state/000001/ab.arrow: its checksum is wrong", path="state/000001/ab.arrow")
+>>> error.path, error.state
+('state/000001/ab.arrow', None)
 """
 
 from __future__ import annotations
 
+from typing import Any, TypedDict, Unpack
+
+
+class Place(TypedDict, total=False):
+    """Where it happened."""
+
+    path: str | None
+    operator: str | None
+    slot: int | None
+    state: str | None
+    key: Any
+    key_group: int | None
+    column: str | None
+    batch: int | None
+    checkpoint: int | None
+
 
 class EmberstateError(Exception):
     """Root of everything Emberstate raises on purpose."""
+
+    #: A file of the location, or a local one.
+    path: str | None = None
+    operator: str | None = None
+    slot: int | None = None
+    state: str | None = None
+    key: Any = None
+    key_group: int | None = None
+    column: str | None = None
+    batch: int | None = None
+    checkpoint: int | None = None
+
+    def __init__(self, *args: object, **place: Unpack[Place]) -> None:
+        super().__init__(*args)
+        vars(self).update(place)  # travels with a pickle
 
 
 class StateTypeError(EmberstateError, TypeError):
