@@ -23,8 +23,8 @@ from emberstate.checkpoint.commit.slot import SlotCheckpoint
 from emberstate.checkpoint.manifest.catalogue import checkpoint_numbers, read_checkpoint, verify
 from emberstate.checkpoint.manifest.chain import ChainPolicy
 from emberstate.checkpoint.manifest.model import Manifest, Operator
-from emberstate.checkpoint.manifest.open_files import open_state_file, read_place
-from emberstate.checkpoint.restore.file_slice import RestorePart
+from emberstate.checkpoint.manifest.open_files import open_state_file, read_ref
+from emberstate.checkpoint.restore.file_slice import FileSlice
 from emberstate.checkpoint.restore.load import restore
 from emberstate.checkpoint.restore.operators import OperatorSpec
 from emberstate.clock import ManualClock
@@ -371,7 +371,7 @@ def restored_backend(storage: Storage, operator: Operator, slot: int) -> HeapKey
     backend = HeapKeyedStateBackend(SCHEMA, max_parallelism=MAX_PARALLELISM, key_group_range=chain.key_groups)
     DECLARE[operator.name](backend)
     backend.ttl_clock.processing_time = 0
-    parts = [RestorePart(open_state_file(storage, file), file.key_groups, file.decisions) for file in chain.files]
+    parts = [FileSlice(open_state_file(storage, file), file.key_groups, file.decisions) for file in chain.files]
     restore(parts, backend)
     backend.check_invariants()
     return backend
@@ -393,7 +393,7 @@ def read_output(storage: Storage, manifest: Manifest) -> list[str]:
     """The rows of a checkpoint's outputs, sorted."""
     lines: list[str] = []
     for output in manifest.outputs:
-        content = read_place(storage, output.place).decode()
+        content = read_ref(storage, output.place).decode()
         lines += content.splitlines()
         assert output.rows == len(content.splitlines())
     return sorted(lines)

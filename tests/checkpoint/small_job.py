@@ -14,7 +14,7 @@ from emberstate.checkpoint.manifest.chain import ChainPolicy
 from emberstate.checkpoint.manifest.layout import CONDEMNED, SAVEPOINTS
 from emberstate.checkpoint.manifest.model import Manifest
 from emberstate.checkpoint.manifest.open_files import open_state_file
-from emberstate.checkpoint.restore.file_slice import RestorePart
+from emberstate.checkpoint.restore.file_slice import FileSlice
 from emberstate.checkpoint.restore.load import restore
 from emberstate.checkpoint.restore.operators import OperatorSpec
 from emberstate.heap.backend import HeapKeyedStateBackend
@@ -170,7 +170,7 @@ def restored(storage: Storage, manifest: Manifest) -> Model:
         for slot in operator.slots:
             backend = make_backend(slot.key_groups)
             parts = [
-                RestorePart(open_state_file(storage, file), file.key_groups, file.decisions) for file in slot.files
+                FileSlice(open_state_file(storage, file), file.key_groups, file.decisions) for file in slot.files
             ]
             restore(parts, backend)
             total, seen = backend.get_partitioned_state(TOTAL), backend.get_partitioned_state(SEEN)
@@ -184,7 +184,7 @@ def restored(storage: Storage, manifest: Manifest) -> Model:
 def unreferenced(storage: Storage) -> list[str]:
     """Files that nothing accounts for: not the checkpoints, savepoints, newest claim, pins and live intents."""
     manifests = [read_checkpoint(storage, number) for number in checkpoint_numbers(storage)]
-    known = {place.path for manifest in manifests for place in manifest.places()}
+    known = {ref.path for manifest in manifests for ref in manifest.file_refs()}
     known |= {f"checkpoints/{manifest.number:012}/manifest" for manifest in manifests}
     origins = tuple(f"-{manifest.origin or 'start'}" for manifest in manifests)
     claims = storage.list("claims")

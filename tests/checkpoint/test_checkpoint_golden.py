@@ -14,7 +14,7 @@ from emberstate.checkpoint.commit.coordinator import CheckpointCoordinator, Rede
 from emberstate.checkpoint.commit.slot import SlotCheckpoint
 from emberstate.checkpoint.manifest.catalogue import checkpoint_numbers, read_checkpoint, verify
 from emberstate.checkpoint.manifest.layout import manifest_path
-from emberstate.checkpoint.manifest.open_files import read_place
+from emberstate.checkpoint.manifest.open_files import read_ref
 from emberstate.checkpoint.restore.operators import OperatorSpec
 from emberstate.errors import RestoreRefusedError
 from emberstate.storage.interface import Storage
@@ -110,7 +110,7 @@ def test_golden_checkpoints_are_sound_and_redeliver(version: int, tmp_path: Path
     coordinator = opened(storage, 3)
     redelivery = coordinator.begin(3, query="golden query", source=want["batch"]["source"])
     assert isinstance(redelivery, Redelivery)
-    found = [read_place(storage, output.place).decode() for output in redelivery.manifest.outputs]
+    found = [read_ref(storage, output.place).decode() for output in redelivery.manifest.outputs]
     assert found == want["outputs"]
     with pytest.raises(RestoreRefusedError, match="source position"):
         coordinator.begin(3, query="golden query", source="other")

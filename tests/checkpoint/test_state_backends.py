@@ -217,7 +217,7 @@ def test_a_job_in_s3(server: S3Server) -> None:
     job = run_with_rescaling(backend, 1, 1, 3)
     job.slots[0]._inline_bytes = job.slots[1]._inline_bytes = 0
     manifest = job.run(2)
-    assert {place.path.split("/")[0] for place in manifest.places()} >= {"state", "output"}
+    assert {ref.path.split("/")[0] for ref in manifest.file_refs()} >= {"state", "output"}
     assert verify(job.storage, manifest).problems == ()
     assert job.content() == job.restored() == expected_after(5)
     job.close()

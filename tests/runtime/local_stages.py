@@ -16,7 +16,7 @@ import emberstate as es
 from emberstate.checkpoint.commit.coordinator import CheckpointCoordinator, Transaction
 from emberstate.checkpoint.commit.messages import Acknowledgement
 from emberstate.checkpoint.manifest.chain import ChainPolicy
-from emberstate.checkpoint.manifest.open_files import read_place
+from emberstate.checkpoint.manifest.open_files import read_ref
 from emberstate.checkpoint.restore.operators import OperatorSpec
 from emberstate.keygroups import slot_for_key_group
 from emberstate.runtime.operator.slot import OperatorSlot
@@ -91,7 +91,7 @@ class LocalStages:
             job = self._jobs[number]
             row_type = job.handed_on if output.name == MAIN else job.row_types[output.name]
             assert row_type is not None
-            found = read_output(read_place(self._plan.backend.open_storage(), output.place), row_type)
+            found = read_output(read_ref(self._plan.backend.open_storage(), output.place), row_type)
             self.outputs.setdefault((output.operator, output.name), []).extend(found)
 
     def _prepare(self, begun: Transaction, rows: Sequence[Any], end: int | None) -> list[Acknowledgement]:
@@ -133,7 +133,7 @@ class LocalStages:
                     content = output.content
                     if content is None:
                         assert output.place is not None
-                        content = read_place(storage, output.place)
+                        content = read_ref(storage, output.place)
                     batches += list(pa.ipc.open_stream(content))
         if not batches:
             return [None] * after.parallelism

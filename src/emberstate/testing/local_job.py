@@ -25,7 +25,7 @@ from emberstate.checkpoint.manifest.catalogue import read_checkpoint
 from emberstate.checkpoint.manifest.chain import ChainPolicy
 from emberstate.checkpoint.manifest.layout import intent_path, new_id
 from emberstate.checkpoint.manifest.model import Manifest, Operator
-from emberstate.checkpoint.manifest.open_files import read_place
+from emberstate.checkpoint.manifest.open_files import read_ref
 from emberstate.checkpoint.restore.operators import judge
 from emberstate.checkpoint.restore.verdict import RestoreVerdict
 from emberstate.clock import ManualClock
@@ -274,7 +274,7 @@ class LocalJob:
     def _delivered(self, manifest: Manifest) -> dict[str, list[Row]]:
         rows: dict[str, list[Row]] = {}
         for output in manifest.outputs:
-            content: Any = read_place(self.storage, output.place)
+            content: Any = read_ref(self.storage, output.place)
             rows.setdefault(output.name, []).extend(read_output(content, self.spec.row_types[output.name]))
         return rows
 

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 from emberstate.checkpoint.files.bindings import StateBinding, bindings_of
 from emberstate.checkpoint.manifest.model import Operator, SlotChain
 from emberstate.checkpoint.manifest.open_files import open_state_file
-from emberstate.checkpoint.restore.file_slice import RestorePart
+from emberstate.checkpoint.restore.file_slice import FileSlice
 from emberstate.checkpoint.restore.load import restore
-from emberstate.checkpoint.restore.operators import settled_of
+from emberstate.checkpoint.restore.operators import past_choices_of
 from emberstate.codec import OpaqueCodec
 from emberstate.errors import InvariantError
 from emberstate.heap.backend import HeapKeyedStateBackend
@@ -74,8 +74,8 @@ def restored_copy(
             backend.keep_timer_queue(name, queue.namespace_codec)
     backend.ttl_clock.processing_time = like.ttl_clock.processing_time
     backend.ttl_clock.event_time = like.ttl_clock.event_time
-    parts = [RestorePart(open_state_file(storage, file), file.key_groups, file.decisions) for file in chain.files]
-    restore(parts, backend, keep_states=keep_states, settled=settled_of(operator))
+    parts = [FileSlice(open_state_file(storage, file), file.key_groups, file.decisions) for file in chain.files]
+    restore(parts, backend, keep_states=keep_states, past_choices=past_choices_of(operator))
     return backend
 
 

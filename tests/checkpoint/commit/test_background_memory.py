@@ -18,7 +18,7 @@ from emberstate.checkpoint.commit.slot import SlotCheckpoint
 from emberstate.checkpoint.manifest.catalogue import checkpoint_numbers, read_checkpoint
 from emberstate.checkpoint.manifest.chain import ChainPolicy
 from emberstate.checkpoint.manifest.open_files import open_state_file
-from emberstate.checkpoint.restore.file_slice import RestorePart
+from emberstate.checkpoint.restore.file_slice import FileSlice
 from emberstate.checkpoint.restore.load import restore
 from emberstate.checkpoint.restore.operators import OperatorSpec
 from emberstate.codec import pickle_codec
@@ -111,7 +111,7 @@ def restored(storage: Storage, make: Any) -> HeapKeyedStateBackend:
     manifest = read_checkpoint(storage, checkpoint_numbers(storage)[-1])
     backend: HeapKeyedStateBackend = make(KeyGroupRange(0, 3))
     files = manifest.operators[0].slots[0].files
-    restore([RestorePart(open_state_file(storage, file), file.key_groups, file.decisions) for file in files], backend)
+    restore([FileSlice(open_state_file(storage, file), file.key_groups, file.decisions) for file in files], backend)
     return backend
 
 

@@ -14,8 +14,8 @@ from emberstate.checkpoint.commit.messages import Acknowledgement, SlotTask, Wri
 from emberstate.checkpoint.manifest.catalogue import read_savepoint
 from emberstate.checkpoint.manifest.chain import Rewrite
 from emberstate.checkpoint.manifest.layout import manifest_path
-from emberstate.checkpoint.manifest.model import Manifest, Place
-from emberstate.checkpoint.manifest.open_files import read_place
+from emberstate.checkpoint.manifest.model import FileRef, Manifest
+from emberstate.checkpoint.manifest.open_files import read_ref
 from emberstate.checkpoint.restore.operators import OperatorSpec
 from emberstate.clock import ManualClock
 from emberstate.errors import (
@@ -81,7 +81,7 @@ def test_the_next_batch_runs_and_the_last_is_redelivered() -> None:
     for _ in range(2):
         again = begun(job, 2)
         assert isinstance(again, Redelivery) and again.manifest == manifest
-    outputs = {output.slot: read_place(job.storage, output.place) for output in manifest.outputs}
+    outputs = {output.slot: read_ref(job.storage, output.place) for output in manifest.outputs}
     assert outputs == {0: b"slot 0 batch 2", 1: b"slot 1 batch 2"}
     # And by a later incarnation, whose opening holds the same.
     later = CountingJob(job.backend, 3)
@@ -258,7 +258,7 @@ def state(**changes: Any) -> Change:
     return change
 
 
-BAD_PLACE = Place("../../etc/passwd", 1, SUM)
+BAD_PLACE = FileRef("../../etc/passwd", 1, SUM)
 BAD_ACKNOWLEDGEMENTS: dict[str, tuple[Change, str]] = {
     "none": (lambda found: [], "slot 0 of operator 'counts' was not acknowledged: nothing commits"),
     "one missing": (lambda found: found[:1], "slot 1 of operator 'counts' was not acknowledged"),
@@ -339,9 +339,9 @@ def test_what_travelled_is_stored_once_for_all_slots() -> None:
     before = job.storage.statistics().writes
     manifest = job.run(1)
     assert job.storage.statistics().writes == before + 3  # intent, bundle, manifest
-    paths = {place.path.rpartition("-")[0] for place in manifest.places()}
+    paths = {ref.path.rpartition("-")[0] for ref in manifest.file_refs()}
     assert paths == {f"checkpoints/{manifest.number:012}/bundle"}
-    ends = sorted((place.offset, place.offset + place.size) for place in manifest.places())
+    ends = sorted((ref.offset, ref.offset + ref.size) for ref in manifest.file_refs())
     assert all(end == start for (_, end), (start, _) in itertools.pairwise(ends))
     job.close()
 

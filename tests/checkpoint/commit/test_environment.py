@@ -13,8 +13,8 @@ import pytest
 
 from emberstate.checkpoint.manifest.catalogue import read_checkpoint, verify
 from emberstate.checkpoint.manifest.layout import manifest_path
-from emberstate.checkpoint.manifest.model import Place
-from emberstate.checkpoint.manifest.open_files import open_state_file, read_place, verify_place
+from emberstate.checkpoint.manifest.model import FileRef
+from emberstate.checkpoint.manifest.open_files import open_state_file, read_ref, verify_ref
 from emberstate.clock import ManualClock
 from emberstate.errors import CorruptionError, RestoreRefusedError, StorageError
 from emberstate.storage.checksums import checksum
@@ -148,12 +148,12 @@ def test_a_bundle_of_two_terabytes(tmp_path: Path) -> None:
     far = 2**41 + 12345
     path = "checkpoints/000000000099/bundle-far"
     (tmp_path / path).parent.mkdir(parents=True)
-    parts = [read_place(job.storage, file.place) for file in latest.operators[0].slots[0].files]
+    parts = [read_ref(job.storage, file.place) for file in latest.operators[0].slots[0].files]
     places = []
     with (tmp_path / path).open("wb") as bundle:
         bundle.seek(far)
         for part in parts:
-            places.append(Place(path, len(part), checksum(part), bundle.tell()))
+            places.append(FileRef(path, len(part), checksum(part), bundle.tell()))
             bundle.write(part)
     assert (tmp_path / path).stat().st_size > 2**41
     assert (tmp_path / path).stat().st_blocks * 512 < 2**20
@@ -179,7 +179,7 @@ def test_sizes_of_terabytes_in_plans() -> None:
 
     sums = "0" * 32
     files = tuple(
-        StateFile(str(i), "delta", (0, 127), Place(f"state/1/{i}", 2**41, sums, 2**61), sums, 1) for i in range(12)
+        StateFile(str(i), "delta", (0, 127), FileRef(f"state/1/{i}", 2**41, sums, 2**61), sums, 1) for i in range(12)
     )
     order = plan_rewrite(SlotChain((0, 127), "a", files), 1)
     assert order is not None and order.merge == ()
@@ -204,17 +204,17 @@ def test_a_large_file_is_verified_in_parts(tmp_path: Path, monkeypatch: pytest.M
         return real(path, offset, length)
 
     monkeypatch.setattr(storage, "_get_range", counted)
-    good = Place("state/1/x", len(data), checksum(data), 6)
-    verify_place(storage, good)
+    good = FileRef("state/1/x", len(data), checksum(data), 6)
+    verify_ref(storage, good)
     assert max(reads) == 1000 and sum(reads) == len(data)
-    verify_place(storage, Place("state/1/x", 0, checksum(b""), 3))
+    verify_ref(storage, FileRef("state/1/x", 0, checksum(b""), 3))
     for bad in (
         msgspec.structs.replace(good, offset=5),
         msgspec.structs.replace(good, checksum=checksum(b"")),
         msgspec.structs.replace(good, size=len(data) + 1),
     ):
         with pytest.raises(CorruptionError):
-            verify_place(storage, bad)
+            verify_ref(storage, bad)
 
 
 @pytest.mark.reliability(30)

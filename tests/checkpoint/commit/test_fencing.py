@@ -45,7 +45,7 @@ BATCHES = 4
 def files_of(storage: Storage, numbers: list[int]) -> dict[str, bytes]:
     """All that some checkpoints consist of."""
     paths = {manifest_path(number) for number in numbers}
-    paths |= {place.path for number in numbers for place in read_checkpoint(storage, number).places()}
+    paths |= {ref.path for number in numbers for ref in read_checkpoint(storage, number).file_refs()}
     return {path: storage.read(path) for path in paths}
 
 

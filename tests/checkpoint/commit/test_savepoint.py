@@ -54,12 +54,12 @@ def check_savepoint(job: SmallJob, storage: Storage, name: str, manifest: Manife
     saved = read_savepoint(storage, name)
     assert verify(storage, saved).problems == ()
     assert restored(storage, saved) == job.models[manifest.id]
-    assert {place.path.rpartition("/")[0] for place in saved.places()} <= {f"savepoints/{name}"}
+    assert {ref.path.rpartition("/")[0] for ref in saved.file_refs()} <= {f"savepoints/{name}"}
     assert saved.outputs == ()
 
 
 def files_of(storage: Storage, name: str) -> list[str]:
-    return sorted({savepoint_path(name), *(place.path for place in read_savepoint(storage, name).places())})
+    return sorted({savepoint_path(name), *(ref.path for ref in read_savepoint(storage, name).file_refs())})
 
 
 @INLINE
@@ -211,7 +211,7 @@ def test_damage_is_found_while_copying() -> None:
     """Catches: a savepoint of damaged state that looks sound."""
     job = job_with(3, inline_bytes=0)
     made = job.coordinator.latest  # type: ignore[union-attr]
-    path = next(place.path for place in made.places() if place.path.startswith("state"))
+    path = next(ref.path for ref in made.file_refs() if ref.path.startswith("state"))
     data = job.storage.read(path)
     job.storage.delete(path)
     target = MemoryStorage()
@@ -355,7 +355,7 @@ def test_a_savepoint_that_is_not_whole_is_refused() -> None:
     assert job.coordinator is not None
     made = job.coordinator.latest
     job.coordinator.savepoint("s")
-    for forged in (made, with_path(read_savepoint(job.storage, "s"), next(made.places()).path)):
+    for forged in (made, with_path(read_savepoint(job.storage, "s"), next(made.file_refs()).path)):
         job.storage.delete(savepoint_path("s"))
         job.storage.write_new(savepoint_path("s"), forged.to_bytes())
         with pytest.raises(CorruptionError, match="outside savepoints/s/"):

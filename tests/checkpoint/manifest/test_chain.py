@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emberstate.checkpoint.manifest.chain import ChainPolicy, Rewrite, adopt, plan_rewrite, repartition
-from emberstate.checkpoint.manifest.model import Manifest, Place, SlotChain, StateFile, parse_manifest
+from emberstate.checkpoint.manifest.model import FileRef, Manifest, SlotChain, StateFile, parse_manifest
 from emberstate.keygroups import KeyGroupRange, range_for_slot
 from tests.checkpoint.counting_job import CountingJob, SharedMemoryBackend, expected_after
 from tests.checkpoint.manifest.manifest_forgery import SUM, body, manifest, operator
@@ -21,11 +21,11 @@ MIB = 2**20
 
 
 def delta(ident: str, size: int = 100, groups: tuple[int, int] = (0, 127), **changes: Any) -> StateFile:
-    return StateFile(ident, "delta", groups, Place(f"state/1/{ident}", size, SUM), SUM, 1, **changes)
+    return StateFile(ident, "delta", groups, FileRef(f"state/1/{ident}", size, SUM), SUM, 1, **changes)
 
 
 def base(ident: str, size: int = 100, groups: tuple[int, int] = (0, 127)) -> StateFile:
-    return StateFile(ident, "base", groups, Place(f"state/1/{ident}", size, SUM), SUM, 1)
+    return StateFile(ident, "base", groups, FileRef(f"state/1/{ident}", size, SUM), SUM, 1)
 
 
 def chain(*files: StateFile, groups: tuple[int, int] = (0, 127)) -> SlotChain:

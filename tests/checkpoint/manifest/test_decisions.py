@@ -1,4 +1,4 @@
-"""`Evolution`: one after the other is the same as both at once, and it goes through JSON."""
+"""`FileDecisions`: one after the other is the same as both at once, and it goes through JSON."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from emberstate.checkpoint.files.meta import StoredState
-from emberstate.checkpoint.manifest.decisions import NO_EVOLUTION, Evolution
+from emberstate.checkpoint.manifest.decisions import NO_DECISIONS, FileDecisions
 from emberstate.codec import FieldSchema, TypeSchema
 from emberstate.errors import CorruptionError, StateDeclarationError
 from tests.effort import examples
@@ -21,7 +21,7 @@ from tests.effort import examples
 Tree = dict[str, Any]
 
 
-def evolved(file: dict[str, tuple[Tree, int | None]], evolution: Evolution) -> dict[str, tuple[Tree, int | None]]:
+def evolved(file: dict[str, tuple[Tree, int | None]], evolution: FileDecisions) -> dict[str, tuple[Tree, int | None]]:
     """What the states of a file are after the decisions; Hypothesis is told to look elsewhere if two collide."""
     found: dict[str, tuple[Tree, int | None]] = {}
     for name, (tree, stamp) in file.items():
@@ -51,7 +51,7 @@ PATHS = FIELDS | st.tuples(FIELDS, FIELDS).map(".".join)
 TREES: st.SearchStrategy[Tree] = st.dictionaries(FIELDS, st.dictionaries(FIELDS, st.just({}), max_size=3), max_size=4)
 FILES = st.dictionaries(NAMES, st.tuples(TREES, st.none() | st.integers(0, 9)), min_size=1)
 EVOLUTIONS = st.builds(
-    Evolution,
+    FileDecisions,
     st.frozensets(NAMES, max_size=1),
     st.dictionaries(NAMES, NAMES, max_size=2),
     st.dictionaries(NAMES, st.dictionaries(PATHS, FIELDS | st.just(""), max_size=2), max_size=2),
@@ -62,14 +62,14 @@ EVOLUTIONS = st.builds(
 @pytest.mark.reliability(25)
 @settings(max_examples=examples(500))
 @given(FILES, EVOLUTIONS, EVOLUTIONS)
-def test_one_after_the_other_is_both_at_once(file: Any, older: Evolution, newer: Evolution) -> None:
+def test_one_after_the_other_is_both_at_once(file: Any, older: FileDecisions, newer: FileDecisions) -> None:
     """Catches: a second restore, before a base was written, that reads a file otherwise than the first left it."""
     expected = evolved(evolved(file, older), newer)
     assert evolved(file, older.then(newer)) == expected
 
 
 @given(FILES, EVOLUTIONS, EVOLUTIONS, EVOLUTIONS)
-def test_three_in_a_row(file: Any, first: Evolution, second: Evolution, third: Evolution) -> None:
+def test_three_in_a_row(file: Any, first: FileDecisions, second: FileDecisions, third: FileDecisions) -> None:
     """Catches: a composition that is right once and not when composed again."""
     expected = evolved(evolved(evolved(file, first), second), third)
     assert evolved(file, first.then(second).then(third)) == expected
@@ -77,33 +77,36 @@ def test_three_in_a_row(file: Any, first: Evolution, second: Evolution, third: E
 
 
 @given(EVOLUTIONS)
-def test_nothing_before_or_after_changes_nothing(evolution: Evolution) -> None:
+def test_nothing_before_or_after_changes_nothing(evolution: FileDecisions) -> None:
     """Catches: a composition with no decision that is another value, so that deltas could not be merged."""
-    assert evolution.then(NO_EVOLUTION) == evolution == NO_EVOLUTION.then(evolution)
-    assert bool(evolution) == (evolution != NO_EVOLUTION)
+    assert evolution.then(NO_DECISIONS) == evolution == NO_DECISIONS.then(evolution)
+    assert bool(evolution) == (evolution != NO_DECISIONS)
 
 
 @given(EVOLUTIONS)
-def test_through_json_and_pickle(evolution: Evolution) -> None:
+def test_through_json_and_pickle(evolution: FileDecisions) -> None:
     """Catches: a decision lost on its way into a manifest or to a worker."""
-    copy = Evolution.from_dict(json.loads(json.dumps(evolution.to_dict())))
+    copy = FileDecisions.from_dict(json.loads(json.dumps(evolution.to_dict())))
     assert copy == evolution == pickle.loads(pickle.dumps(evolution))
     assert hash(copy) == hash(evolution)
+
+
+DROP_B = FileDecisions(frozenset({"b"}))
 
 
 @pytest.mark.parametrize(
     ("older", "newer", "both"),
     [
-        (Evolution(rename_states={"a": "b"}), Evolution(rename_states={"b": "c"}), {"a": "c"}),
-        (Evolution(rename_states={"a": "b"}), Evolution(frozenset({"b"})), {"a": None}),
-        (Evolution(rename_states={"a": "b"}), Evolution(rename_states={"a": "x"}), {"a": "b"}),
-        (Evolution(frozenset({"a"})), Evolution(rename_states={"a": "x"}), {"a": None}),
-        (Evolution(rename_states={"a": "b"}), Evolution(rename_states={"b": "a"}), {"a": "a"}),
-        (Evolution(rename_states={"timers/a": "timers/b"}), Evolution(frozenset({"b"})), {"timers/a": "timers/b"}),
+        (FileDecisions(rename_states={"a": "b"}), FileDecisions(rename_states={"b": "c"}), {"a": "c"}),
+        (FileDecisions(rename_states={"a": "b"}), DROP_B, {"a": None}),
+        (FileDecisions(rename_states={"a": "b"}), FileDecisions(rename_states={"a": "x"}), {"a": "b"}),
+        (FileDecisions(frozenset({"a"})), FileDecisions(rename_states={"a": "x"}), {"a": None}),
+        (FileDecisions(rename_states={"a": "b"}), FileDecisions(rename_states={"b": "a"}), {"a": "a"}),
+        (FileDecisions(rename_states={"timers/a": "timers/b"}), DROP_B, {"timers/a": "timers/b"}),
     ],
     ids=["twice renamed", "renamed and dropped", "another one of the old name", "dropped before", "back", "queues"],
 )
-def test_what_becomes_of_a_state(older: Evolution, newer: Evolution, both: dict[str, str | None]) -> None:
+def test_what_becomes_of_a_state(older: FileDecisions, newer: FileDecisions, both: dict[str, str | None]) -> None:
     """Catches: a decision about a later state of the same name that reaches the older one, or the reverse."""
     for name, later in both.items():
         assert older.then(newer).name_of(name) == later
@@ -111,12 +114,12 @@ def test_what_becomes_of_a_state(older: Evolution, newer: Evolution, both: dict[
 
 def test_field_paths_follow_renamed_parents() -> None:
     """Catches: a second rename inside a renamed field that no longer finds it, or finds a newer one."""
-    older = Evolution(rename_fields={"s": {"customer": "client", "gone": ""}})
-    newer = Evolution(rename_fields={"s": {"client.mail": "email", "gone": "other", "customer": "buyer"}})
+    older = FileDecisions(rename_fields={"s": {"customer": "client", "gone": ""}})
+    newer = FileDecisions(rename_fields={"s": {"client.mail": "email", "gone": "other", "customer": "buyer"}})
     assert older.then(newer).fields_of("s") == {
         "customer": "client", "gone": "", "customer.mail": "email", "client.mail": "email"
     }  # fmt: skip
-    inside = Evolution(rename_fields={"s": {"customer.mail": "email"}})  # of another field of the old name
+    inside = FileDecisions(rename_fields={"s": {"customer.mail": "email"}})  # of another field of the old name
     assert older.then(inside).fields_of("s") == older.fields_of("s")
 
 
@@ -127,35 +130,35 @@ def test_restricted_to_what_a_file_has() -> None:
         StoredState("a", "list", "msgspec", TypeSchema("list", (record,)), None, TypeSchema("str"), None),
         StoredState("b", "map", "msgspec", TypeSchema("int"), record, TypeSchema("str"), None),
     ]
-    evolution = Evolution(
+    evolution = FileDecisions(
         frozenset({"x"}),
         {"a": "c", "y": "z"},
         {"a": {"p": "q", "r": "s"}, "b": {"p": ""}, "y": {"p": "q"}},
         {"a": 1, "y": 2},
     )
-    expected = Evolution(frozenset(), {"a": "c"}, {"a": {"p": "q"}, "b": {"p": ""}}, {"a": 1})
+    expected = FileDecisions(frozenset(), {"a": "c"}, {"a": {"p": "q"}, "b": {"p": ""}}, {"a": 1})
     assert evolution.restricted_to(states) == expected
 
 
 def test_what_does_nothing_is_not_there() -> None:
     """Catches: two values for one decision."""
-    idle = Evolution(frozenset({"d"}), {"a": "a", "d": "e"}, {"a": {"p.q": "q"}, "d": {"p": "q"}}, {"d": 1})
-    assert idle == Evolution(frozenset({"d"}))
+    idle = FileDecisions(frozenset({"d"}), {"a": "a", "d": "e"}, {"a": {"p.q": "q"}, "d": {"p": "q"}}, {"d": 1})
+    assert idle == FileDecisions(frozenset({"d"}))
     assert idle.to_dict() == {"drop_states": ["d"]}
-    assert NO_EVOLUTION.to_dict() == {}
+    assert NO_DECISIONS.to_dict() == {}
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "timers/", "timers/a/b", " a", "\0", "a\\b"])
 def test_names_that_no_state_has(name: str) -> None:
     """Catches: a path or nothing taken for the name of a state."""
     with pytest.raises(StateDeclarationError):
-        Evolution(frozenset({name}))
+        FileDecisions(frozenset({name}))
 
 
 def test_a_queue_cannot_become_a_state() -> None:
     """Catches: timers loaded as a map."""
     with pytest.raises(StateDeclarationError, match="one is a timer queue"):
-        Evolution(rename_states={"timers/a": "a"})
+        FileDecisions(rename_states={"timers/a": "a"})
 
 
 @pytest.mark.reliability(27)
@@ -181,4 +184,4 @@ def test_a_queue_cannot_become_a_state() -> None:
 def test_nonsense_in_a_manifest(plain: Any) -> None:
     """Catches: nonsense believed, or another exception than ours."""
     with pytest.raises(CorruptionError):
-        Evolution.from_dict(plain)
+        FileDecisions.from_dict(plain)

@@ -79,7 +79,7 @@ def test_a_manifest_goes_through_its_file_and_back() -> None:
     assert open_manifest(found.to_bytes(), "m") == found
     assert body_of(found.to_bytes()) == json.loads(body(plain(found)))
     assert plain(found)["operators"][0]["slots"][0]["files"][1]["evolution"] == {"stamps": {"s": -5}}
-    assert [p.path for p in found.places()] == [
+    assert [p.path for p in found.file_refs()] == [
         "state/000001/a.arrow", "state/000001/b.arrow", "state/000001/a.arrow", "output/000001/o",
     ]  # fmt: skip
     assert found.operator("other") is found.operators[1] and found.operator("none") is None
@@ -123,7 +123,7 @@ def test_places_that_are_none(changes: dict[str, Any]) -> None:
 def test_large_places_are_only_numbers() -> None:
     """Catches: arithmetic in 32 or 53 bits, and sizes that are allocated when they are read."""
     huge = place(size=2**41, offset=2**61)
-    (found, *_) = parsed(operators=with_files(file(place=huge))).places()
+    (found, *_) = parsed(operators=with_files(file(place=huge))).file_refs()
     assert (found.size, found.offset) == (2**41, 2**61)
 
 

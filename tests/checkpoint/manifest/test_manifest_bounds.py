@@ -17,7 +17,7 @@ from emberstate.checkpoint.commit.coordinator import CheckpointCoordinator, Tran
 from emberstate.checkpoint.commit.messages import Acknowledgement, SlotTask, WrittenState
 from emberstate.checkpoint.manifest.chain import DEFAULT_POLICY, Rewrite, RewriteOrder
 from emberstate.checkpoint.manifest.layout import new_id
-from emberstate.checkpoint.manifest.model import Place, StateFile, open_manifest
+from emberstate.checkpoint.manifest.model import FileRef, StateFile, open_manifest
 from emberstate.checkpoint.restore.operators import OperatorSpec
 from tests.checkpoint.counting_job import KEYS, CountingJob, SharedMemoryStorage, expected_after
 from tests.checkpoint.manifest.manifest_forgery import SUM
@@ -47,7 +47,7 @@ class ModelSlot:
             self.order = None
         size = self.rng.randrange(1, 2 * self.delta_bytes)
         self.written += size
-        place = Place(f"state/000001/{new_id()}.arrow", size, SUM)
+        place = FileRef(f"state/000001/{new_id()}.arrow", size, SUM)
         return Acknowledgement(
             operator=task.operator,
             slot=task.slot,
@@ -66,7 +66,7 @@ class ModelSlot:
         self.bases += not order.merge
         kind: Any = "delta" if order.merge else "base"
         groups = order.merge[0].groups if order.merge else task.chain.groups
-        file = StateFile(new_id(), kind, groups, Place(f"state/000001/{new_id()}.arrow", size, SUM), SUM, task.number)
+        file = StateFile(new_id(), kind, groups, FileRef(f"state/000001/{new_id()}.arrow", size, SUM), SUM, task.number)
         return Rewrite.of(order.id, order.merge or order.chain.files, [file])
 
 

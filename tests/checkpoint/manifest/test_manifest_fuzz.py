@@ -19,7 +19,7 @@ from emberstate.checkpoint.manifest.envelope import parse
 from emberstate.checkpoint.manifest.intent import Intent
 from emberstate.checkpoint.manifest.layout import manifest_path
 from emberstate.checkpoint.manifest.model import Holder, Manifest, parse_manifest
-from emberstate.checkpoint.manifest.open_files import open_state_file, read_place
+from emberstate.checkpoint.manifest.open_files import open_state_file, read_ref
 from emberstate.errors import CorruptionError, RestoreRefusedError
 from emberstate.storage.checksums import checksum
 from emberstate.storage.interface import is_path
@@ -52,7 +52,7 @@ def outcome(data: bytes) -> Manifest | None:
     for op in found.operators:
         owned = [group for chain in op.slots for group in range(chain.groups[0], chain.groups[1] + 1)]
         assert owned == list(range(op.max_parallelism))
-    for somewhere in found.places():
+    for somewhere in found.file_refs():
         assert is_path(somewhere.path) and somewhere.path.split("/")[0] in (
             "state", "output", "checkpoints", "savepoints",
         )  # fmt: skip
@@ -213,7 +213,7 @@ def test_flipped_bits_of_files_that_a_manifest_names() -> None:
             with pytest.raises(CorruptionError, match=f"{named.place.path}, bytes {named.place.offset} to .* checksum"):
                 open_state_file(storage, named)
             with pytest.raises(CorruptionError):
-                read_place(storage, named.place)
+                read_ref(storage, named.place)
         problems = verify(storage, latest).problems
         assert len(problems) == 1 and problems[0].startswith(named.place.path)
         storage._files[named.place.path] = data

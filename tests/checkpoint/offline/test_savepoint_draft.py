@@ -232,7 +232,7 @@ def test_a_crash_at_every_call_leaves_none_or_all(write: Any, when: str) -> None
             with drafting(target, again):
                 commit_draft(target, again, write(target, again, model, 2, 10))
         assert held(target) == model
-        assert len(target.list()) == 1 + len({place.path for place in read_savepoint(target, "boot").places()})
+        assert len(target.list()) == 1 + len({ref.path for ref in read_savepoint(target, "boot").file_refs()})
     assert 0 < finished < position
 
 

@@ -13,7 +13,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from emberstate.checkpoint.offline.typed_values import typed_maker
-from emberstate.checkpoint.read.arrow_values import Look, plain_decoder
+from emberstate.checkpoint.read.arrow_values import ColumnProfile, plain_decoder
 from emberstate.codec import codec_for, pickle_codec
 from emberstate.codec.nodes import Node
 from emberstate.errors import StateDeclarationError, StateTypeError
@@ -39,8 +39,8 @@ def test_every_value_comes_back_from_its_plain_form(data: st.DataObject) -> None
     assert codec.node is not None
     assume(not may_lose_none(codec.node))
     make = typed_maker(codec, "it")
-    look = Look()
-    decode = plain_decoder(codec.schema, {}, look)
+    profile = ColumnProfile()
+    decode = plain_decoder(codec.schema, {}, profile)
     for value in data.draw(st.lists(case.values, min_size=1, max_size=4)):
         encoded = codec.encode(value)
         plain = decode(encoded)

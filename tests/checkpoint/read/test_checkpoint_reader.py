@@ -701,7 +701,7 @@ def test_damage_is_not_called_collected() -> None:
     job = SmallJob(storage, retained=1, inline_bytes=0)
     job.open()
     job.run("ann", "bob", "eve", "joe", "sue")
-    paths = sorted({place.path for place in job.coordinator.latest.places() if place.path.startswith("state")})  # type: ignore[union-attr]
+    paths = sorted({ref.path for ref in job.coordinator.latest.file_refs() if ref.path.startswith("state")})  # type: ignore[union-attr]
     contents = {path: storage.read(path) for path in paths}
     assert len(paths) == 2
     damaged: list[tuple[dict[str, bytes], str]] = [

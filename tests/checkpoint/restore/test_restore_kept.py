@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from emberstate.checkpoint.files.reader import StateFileReader
 from emberstate.checkpoint.files.writer import BaseWriter, write_delta
-from emberstate.checkpoint.restore.file_slice import RestorePart
+from emberstate.checkpoint.restore.file_slice import FileSlice
 from emberstate.checkpoint.restore.load import restore
 from emberstate.codec import OpaqueCodec, TypeSchema, opaque_codec, opaque_timer_codec, pickle_codec
 from emberstate.errors import CodecError, RestoreRefusedError, StateDeclarationError, StateTypeError
@@ -113,7 +113,7 @@ def test_kept_states_go_through_deltas_and_slots() -> None:
     files = []
     for groups in (KeyGroupRange(0, 4), KeyGroupRange(5, 15)):
         slot = undeclared(groups)
-        restore([RestorePart(base, groups), RestorePart(delta, groups)], slot, keep_states=ALL)
+        restore([FileSlice(base, groups), FileSlice(delta, groups)], slot, keep_states=ALL)
         with slot.snapshot() as snapshot:
             files += [base_of(slot), StateFileReader.of_bytes(write_delta(slot, snapshot).data)]
     back = make_backend()
@@ -188,7 +188,7 @@ def test_state_of_two_schemas_cannot_be_kept(renames: dict[str, dict[str, str]])
         second.set_current_key("b")
         state.update(Two(2))
         delta = StateFileReader.of_bytes(write_delta(second, snapshot).data)
-    part = RestorePart.whole(base, verdict.evolutions[0])
+    part = FileSlice.whole(base, verdict.decisions[0])
     for later in ([], [delta]):
         with pytest.raises(RestoreRefusedError, match=r"cannot be kept.*declare it until a base is written"):
             restore([part, *later], undeclared(), keep_states=["v"])

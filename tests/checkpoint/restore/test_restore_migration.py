@@ -10,8 +10,8 @@ import pytest
 
 from emberstate.checkpoint.files.reader import StateFileReader
 from emberstate.checkpoint.files.writer import BaseWriter, write_delta
-from emberstate.checkpoint.manifest.decisions import NO_EVOLUTION, Evolution
-from emberstate.checkpoint.restore.file_slice import RestorePart
+from emberstate.checkpoint.manifest.decisions import NO_DECISIONS, FileDecisions
+from emberstate.checkpoint.restore.file_slice import FileSlice
 from emberstate.checkpoint.restore.load import restore
 from emberstate.errors import RestoreRefusedError, StorageError
 from emberstate.heap.backend import HeapKeyedStateBackend
@@ -164,7 +164,7 @@ def content_of(backend: HeapKeyedStateBackend) -> dict[Any, Any]:
     return {(n, key): content for n, state in backend.registered_states.items() for key, _, content in state.table}
 
 
-def first_files(descriptor: StateDescriptor, value: Any) -> list[RestorePart]:
+def first_files(descriptor: StateDescriptor, value: Any) -> list[FileSlice]:
     backend = backend_of(descriptor, 0)
     for key in ("a", "b", "c"):
         backend.set_current_key(key)
@@ -173,7 +173,7 @@ def first_files(descriptor: StateDescriptor, value: Any) -> list[RestorePart]:
     with backend.snapshot() as snapshot:
         backend.set_current_key("b")
         backend.get_partitioned_state(descriptor).clear()
-        return [RestorePart.whole(base), RestorePart.whole(opened(write_delta(backend, snapshot).data))]
+        return [FileSlice.whole(base), FileSlice.whole(opened(write_delta(backend, snapshot).data))]
 
 
 @pytest.mark.reliability(25)
@@ -190,26 +190,26 @@ def test_as_if_a_base_had_been_written_each_time(name: str) -> None:
         other = backend_of(descriptor, start * 1000)
         restore(rewritten, other, **options)
         assert content_of(live) == content_of(other)
-        parts = [RestorePart.whole(p.reader, e) for p, e in zip(parts, verdict.evolutions, strict=True)]
+        parts = [FileSlice.whole(p.reader, e) for p, e in zip(parts, verdict.decisions, strict=True)]
         with live.snapshot() as snapshot:
             live.set_current_key("b")
             if descriptor.codec.type in LATER:
                 live.get_partitioned_state(descriptor).update(LATER[descriptor.codec.type])
-            parts.append(RestorePart.whole(opened(write_delta(live, snapshot).data)))
+            parts.append(FileSlice.whole(opened(write_delta(live, snapshot).data)))
         recovered = backend_of(descriptor, start * 1000 + 1)
         restore(parts, recovered, keep_states=options.get("keep_states", ()))
         assert content_of(recovered) == content_of(live)
-        rewritten = [RestorePart.whole(base_of(live))]
+        rewritten = [FileSlice.whole(base_of(live))]
 
 
 def test_what_is_remembered() -> None:
     """Catches: a removed field, or the time of a new time to live, that is not written down."""
     parts = first_files(v(Amount), FIRST)
-    removed = restore(parts, backend_of(v(Bare), 0)).verdict.evolutions
-    assert removed == (Evolution(rename_fields={"v": {"amount": ""}}),) * 2
-    stamped = restore(first_files(v(int), 5), backend_of(v(int, ttl=TTL), 123)).verdict.evolutions
-    assert stamped == (Evolution(stamps={"v": 123}),) * 2
-    assert restore(parts, backend_of(v(Amount), 0)).verdict.evolutions == (NO_EVOLUTION,) * 2
+    removed = restore(parts, backend_of(v(Bare), 0)).verdict.decisions
+    assert removed == (FileDecisions(rename_fields={"v": {"amount": ""}}),) * 2
+    stamped = restore(first_files(v(int), 5), backend_of(v(int, ttl=TTL), 123)).verdict.decisions
+    assert stamped == (FileDecisions(stamps={"v": 123}),) * 2
+    assert restore(parts, backend_of(v(Amount), 0)).verdict.decisions == (NO_DECISIONS,) * 2
 
 
 @dataclasses.dataclass
@@ -219,7 +219,7 @@ class Reads:
     left: int = 1000
 
 
-def failing(part: RestorePart, reads: Reads) -> RestorePart:
+def failing(part: FileSlice, reads: Reads) -> FileSlice:
     """The same file from a storage that breaks down."""
     reader = part.reader
 
@@ -229,7 +229,7 @@ def failing(part: RestorePart, reads: Reads) -> RestorePart:
         reads.left -= 1
         return reader._read_range(offset, length)
 
-    return RestorePart.whole(StateFileReader(read_range, reader.size, name=reader.name), part.evolution)
+    return FileSlice.whole(StateFileReader(read_range, reader.size, name=reader.name), part.decisions)
 
 
 @pytest.mark.reliability(15)
@@ -241,7 +241,7 @@ def test_a_migration_that_breaks_off_and_is_repeated(name: str) -> None:
     for start, (descriptor, options) in enumerate(programs[1:], 1):
         live = backend_of(descriptor, start * 1000)
         verdict = restore(parts, live, **options).verdict
-        decided = [RestorePart.whole(p.reader, e) for p, e in zip(parts, verdict.evolutions, strict=True)]
+        decided = [FileSlice.whole(p.reader, e) for p, e in zip(parts, verdict.decisions, strict=True)]
         broken_off = 0
         for number in range(100):
             reads = Reads()

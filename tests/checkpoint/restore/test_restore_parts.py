@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from emberstate.checkpoint.files.reader import StateFileReader
 from emberstate.checkpoint.files.writer import BaseWriter, write_delta
-from emberstate.checkpoint.manifest.decisions import Evolution
-from emberstate.checkpoint.restore.file_slice import RestorePart
+from emberstate.checkpoint.manifest.decisions import FileDecisions
+from emberstate.checkpoint.restore.file_slice import FileSlice
 from emberstate.checkpoint.restore.load import restore
 from emberstate.checkpoint.restore.merge import merge_deltas
 from emberstate.errors import CorruptionError, RestoreRefusedError
@@ -64,8 +64,8 @@ def test_one_file_for_two_ranges_with_deltas_of_their_own(first: Any, second: An
     for groups in halves():
         slot = make_backend(groups, now=whole.ttl_clock.processing_time or 0)
         restore([base, delta], slot)
-        parts += [RestorePart(base, groups), RestorePart(delta, groups)]
-        parts.append(RestorePart(changed(slot, third), groups))
+        parts += [FileSlice(base, groups), FileSlice(delta, groups)]
+        parts.append(FileSlice(changed(slot, third), groups))
     for step in third:
         do(whole, step)
     again = make_backend()
@@ -83,13 +83,13 @@ def test_rows_outside_of_the_part_or_the_backend_are_passed_over() -> None:
     delta = changed(backend, [("total", f"key-{i}", "", -1 - i) for i in range(100)])
     low, high = halves()
     restored = make_backend()
-    counts = restore([RestorePart(base, low), RestorePart(delta, low)], restored)
+    counts = restore([FileSlice(base, low), FileSlice(delta, low)], restored)
     assert content_of(restored) == content_of(backend, low)
     assert counts.rows == 2 * len(content_of(backend, low))
     other = make_backend(high)
-    assert restore([RestorePart(base, low)], other).batches == 0
+    assert restore([FileSlice(base, low)], other).batches == 0
     assert not content_of(other)
-    assert restore([RestorePart(base, KeyGroupRange.EMPTY)], make_backend()).rows == 0
+    assert restore([FileSlice(base, KeyGroupRange.EMPTY)], make_backend()).rows == 0
 
 
 def test_only_the_batches_of_a_part_are_read() -> None:
@@ -107,7 +107,7 @@ def test_only_the_batches_of_a_part_are_read() -> None:
 
     reader = StateFileReader(read_range, len(data))
     reads.clear()
-    counts = restore([RestorePart(reader, KeyGroupRange(3, 4))], make_backend(KeyGroupRange(4, 9)))
+    counts = restore([FileSlice(reader, KeyGroupRange(3, 4))], make_backend(KeyGroupRange(4, 9)))
     assert counts.batches == len(reads) == 1
     assert sum(reads) < len(data) / 8
 
@@ -117,7 +117,7 @@ def test_key_groups_that_the_file_does_not_cover() -> None:
     low, high = halves()
     file = base_of(make_backend(low))
     with pytest.raises(CorruptionError, match=r"base has key groups \[0, 7\], and \[8, 15\] are to be taken"):
-        RestorePart(file, high)
+        FileSlice(file, high)
 
 
 @settings(max_examples=examples(50))
@@ -127,7 +127,7 @@ def test_deltas_of_parts_merge(first: Any, second: Any, third: Any) -> None:
     backend = make_backend()
     deltas = [changed(backend, steps) for steps in (first, second, third)]
     low, high = halves()
-    parts = [RestorePart(deltas[0], low), RestorePart(deltas[1], high), RestorePart(deltas[2], low)]
+    parts = [FileSlice(deltas[0], low), FileSlice(deltas[1], high), FileSlice(deltas[2], low)]
     expected, found = make_backend(), make_backend()
     try:
         restore(parts, expected)
@@ -140,10 +140,10 @@ def test_deltas_of_parts_merge(first: Any, second: Any, third: Any) -> None:
 def test_deltas_with_other_decisions_do_not_merge() -> None:
     """Catches: a rename that is applied to rows of before and after, or to neither."""
     deltas = [changed(make_backend(), []) for _ in range(2)]
-    decided = Evolution(rename_states={"total": "sum"})
+    decided = FileDecisions(rename_states={"total": "sum"})
     with pytest.raises(RestoreRefusedError, match="Write a base instead"):
-        merge_deltas([RestorePart.whole(deltas[0], decided), deltas[1]])
-    merge_deltas([RestorePart.whole(delta, decided) for delta in deltas])
+        merge_deltas([FileSlice.whole(deltas[0], decided), deltas[1]])
+    merge_deltas([FileSlice.whole(delta, decided) for delta in deltas])
 
 
 # -- a long life ----------------------------------------------------------------------------------------------
@@ -201,10 +201,10 @@ def held(backend: HeapKeyedStateBackend) -> list[Any]:
             for table in tables for key, _, content in table]  # fmt: skip
 
 
-def cut(parts: list[RestorePart], groups: KeyGroupRange) -> list[RestorePart]:
+def cut(parts: list[FileSlice], groups: KeyGroupRange) -> list[FileSlice]:
     """The references of a manifest, for a slot that owns `groups`."""
     cuts = [(part, part.key_groups.intersection(groups)) for part in parts]
-    return [RestorePart(part.reader, common, part.evolution) for part, common in cuts if common]
+    return [FileSlice(part.reader, common, part.decisions) for part, common in cuts if common]
 
 
 @pytest.mark.reliability(21)
@@ -214,14 +214,14 @@ def test_twenty_rescalings_in_a_row(seed: int) -> None:
     of some slots and deltas of others, and files that are referred to again and again."""
     source = random.Random(seed)
     whole = slot_of(KeyGroupRange(0, GROUPS - 1))
-    parts: list[RestorePart] = []
+    parts: list[FileSlice] = []
     history = []
     for _ in range(20):
         parallelism = source.choice(PARALLELISMS)
         history.append(parallelism)
         batch = batch_of(source)
         process(whole, batch)
-        following: list[RestorePart] = []
+        following: list[FileSlice] = []
         everything: list[Any] = []
         owner: dict[str, int] = {}
         for slot in range(parallelism):
@@ -231,9 +231,9 @@ def test_twenty_rescalings_in_a_row(seed: int) -> None:
             restore(mine, backend)
             delta = delta_of(backend, functools.partial(process, backend, batch))
             if source.random() < 0.2 or len(mine) > 40:
-                following.append(RestorePart.whole(base_of(backend)))
+                following.append(FileSlice.whole(base_of(backend)))
             else:
-                following += [*mine, RestorePart.whole(delta)]
+                following += [*mine, FileSlice.whole(delta)]
             entries = held(backend)
             everything += entries
             for _, key, _ in entries:

@@ -12,9 +12,9 @@ import pytest
 from emberstate.checkpoint.files.bindings import StateBinding, binding_of_queue, binding_of_state
 from emberstate.checkpoint.files.reader import StateFileReader
 from emberstate.checkpoint.files.writer import BaseWriter, write_delta
-from emberstate.checkpoint.manifest.decisions import NO_EVOLUTION, NOTHING_SETTLED, Evolution, Settled
+from emberstate.checkpoint.manifest.decisions import NO_DECISIONS, NO_PAST_CHOICES, FileDecisions, PastChoices
 from emberstate.checkpoint.restore.check import check_restore
-from emberstate.checkpoint.restore.file_slice import RestorePart
+from emberstate.checkpoint.restore.file_slice import FileSlice
 from emberstate.checkpoint.restore.load import restore
 from emberstate.checkpoint.restore.verdict import RestoreVerdict
 from emberstate.errors import CorruptionError, RestoreRefusedError
@@ -86,7 +86,7 @@ def asked(case: Case, files: list[StateFileReader], evolutions: Any = None, **op
     clock = TtlClock()
     clock.processing_time = NOW
     return check_restore(
-        [(file.meta, evolution) for file, evolution in zip(files, evolutions or [NO_EVOLUTION] * 2, strict=True)],
+        [(file.meta, evolution) for file, evolution in zip(files, evolutions or [NO_DECISIONS] * 2, strict=True)],
         declared,
         key_schema=KeySchema.from_python(case.key),
         max_parallelism=case.groups,
@@ -149,13 +149,13 @@ def test_the_same_program_starts_again_and_again(name: str) -> None:
     with first.snapshot() as snapshot:
         first.set_current_key("new")
         delta = opened(write_delta(first, snapshot).data)
-    evolutions = [*verdict.evolutions, NO_EVOLUTION]
-    parts = [RestorePart.whole(file, evolution) for file, evolution in zip([*files, delta], evolutions, strict=True)]
+    evolutions = [*verdict.decisions, NO_DECISIONS]
+    parts = [FileSlice.whole(file, evolution) for file, evolution in zip([*files, delta], evolutions, strict=True)]
     second = make(case.after)
     second.ttl_clock.processing_time = NOW + 12345  # later: stamps must be those of the first start
     again = restore(parts, second, **case.options).verdict
     assert content_of(second) == content_of(first)
-    assert again.evolutions == tuple(evolutions)
+    assert again.decisions == tuple(evolutions)
     # A slot that is restored in the same run knows the decisions and not the options, but for what is kept.
     keep = case.options.get("keep_states", ())
     third = make(case.after)
@@ -164,7 +164,7 @@ def test_the_same_program_starts_again_and_again(name: str) -> None:
     # A base takes the place of all files.
     base = opened(base_of(first))
     last = make(case.after)
-    restore([base], last, **case.options, settled=again.settled)
+    restore([base], last, **case.options, past_choices=again.past_choices)
     assert content_of(last) == content_of(first)
 
 
@@ -189,9 +189,9 @@ def test_many_files_of_one_chain_are_judged_once_each_kind() -> None:
     """Catches: the same difference said once per file."""
     case = CASES["field added"]
     files = files_before(case) * 50
-    verdict = asked(case, files, [NO_EVOLUTION] * len(files))
+    verdict = asked(case, files, [NO_DECISIONS] * len(files))
     (state,) = verdict.states
-    assert len(state.fields) == 1 and len(verdict.evolutions) == len(files)
+    assert len(state.fields) == 1 and len(verdict.decisions) == len(files)
 
 
 def test_all_that_is_wrong_is_said_at_once() -> None:
@@ -232,10 +232,10 @@ def test_time_to_live_off_and_on_again() -> None:
     """Catches: a remembered stamp that outlives the time to live it was for."""
     case = CASES["time to live on"]
     files = files_before(case)
-    stamped = asked(case, files).evolutions
+    stamped = asked(case, files).decisions
     assert [evolution.stamps for evolution in stamped] == [{"v": NOW}, {"v": NOW}]
     off = asked(CASES["the same codec, given"], files, stamped)
-    assert off.evolutions == (NO_EVOLUTION, NO_EVOLUTION)
+    assert off.decisions == (NO_DECISIONS, NO_DECISIONS)
 
 
 def test_a_file_that_two_states_of_one_name_would_come_from() -> None:
@@ -243,7 +243,7 @@ def test_a_file_that_two_states_of_one_name_would_come_from() -> None:
     case = CASES["state added"]
     backend = make(case.after)
     fill(backend, case.after, "k")
-    part = RestorePart.whole(opened(base_of(backend)), Evolution(rename_states={"v": "total"}))
+    part = FileSlice.whole(opened(base_of(backend)), FileDecisions(rename_states={"v": "total"}))
     with pytest.raises(RestoreRefusedError, match="2 stored states would be this one"):
         restore([part], make(case.after))
 
@@ -253,7 +253,7 @@ def test_a_dropped_state_can_be_declared_again_later() -> None:
     case = CASES["state dropped"]
     files = files_before(case)
     verdict = restore(files, make(case.after), drop_states=["total"]).verdict
-    parts = [RestorePart.whole(file, evolution) for file, evolution in zip(files, verdict.evolutions, strict=True)]
+    parts = [FileSlice.whole(file, evolution) for file, evolution in zip(files, verdict.decisions, strict=True)]
     total = ValueStateDescriptor("total", str, ttl=TtlConfig(HOUR))
     third = make([*case.after, total])
     found = restore(parts, third).verdict
@@ -263,7 +263,7 @@ def test_a_dropped_state_can_be_declared_again_later() -> None:
         third.set_current_key("k")
         third.get_partitioned_state(total).update("new")
         delta = opened(write_delta(third, snapshot).data)
-    parts = [RestorePart.whole(file, evolution) for file, evolution in zip(files, found.evolutions, strict=True)]
+    parts = [FileSlice.whole(file, evolution) for file, evolution in zip(files, found.decisions, strict=True)]
     fourth = make([*case.after, total])
     restore([*parts, delta], fourth)
     assert content_of(fourth) == content_of(third)
@@ -276,19 +276,19 @@ def test_a_slot_that_has_none_of_the_files(name: str) -> None:
     case = CASES[name]
     verdict = asked(case, files_before(case))
     for options in (case.options, {"keep_states": case.options.get("keep_states", ())}):
-        assert restore([], make(case.after), settled=verdict.settled, **options).rows == 0
+        assert restore([], make(case.after), past_choices=verdict.past_choices, **options).rows == 0
     with pytest.raises(RestoreRefusedError, match="names no stored state"):
         restore([], make(case.after), **case.options)
 
 
 def test_what_was_settled_goes_through_json() -> None:
     """Catches: what a manifest forgets between two starts."""
-    options = Evolution(frozenset({"d"}), {"a": "b"}, {"a": {"p": "q"}, "c": {"r": "s"}})
-    first = NOTHING_SETTLED.with_options(options, frozenset({"k"}))
-    both = first.with_options(Evolution(rename_fields={"a": {"t": "u"}}), frozenset({"l"}))
-    assert Settled.from_dict(json.loads(json.dumps(both.to_dict()))) == both
+    options = FileDecisions(frozenset({"d"}), {"a": "b"}, {"a": {"p": "q"}, "c": {"r": "s"}})
+    first = NO_PAST_CHOICES.with_options(options, frozenset({"k"}))
+    both = first.with_options(FileDecisions(rename_fields={"a": {"t": "u"}}), frozenset({"l"}))
+    assert PastChoices.from_dict(json.loads(json.dumps(both.to_dict()))) == both
     assert both.keep_states == {"k", "l"} and both.decisions.fields_of("a") == {"p": "q", "t": "u"}
     nonsense: Any
     for nonsense in (None, [], {}, {"keep_states": "k"}, {"keep_states": [1]}, {"keep_states": [], "decisions": [1]}):
         with pytest.raises(CorruptionError):
-            Settled.from_dict(nonsense)
+            PastChoices.from_dict(nonsense)

@@ -130,7 +130,7 @@ def test_verify_names_the_file(cli: Run, own_location: Path) -> None:
     """Catches: damage that is not found, wherever it is, or found in another file."""
     storage = LocalStorage(own_location)
     manifest = "checkpoints/000000000004/manifest"
-    places = {(place.path, place.offset, place.size) for place in read_checkpoint(storage, 4).places()}
+    places = {(ref.path, ref.offset, ref.size) for ref in read_checkpoint(storage, 4).file_refs()}
     places.add((manifest, 0, storage.size(manifest)))
     assert len({path for path, _, _ in places}) == 4
     for path, offset, size in sorted(places):

@@ -11,7 +11,7 @@ import pytest
 from pyspark.errors import PythonException
 
 import emberstate as es
-from emberstate.checkpoint.manifest.model import Place
+from emberstate.checkpoint.manifest.model import FileRef
 from emberstate.errors import CorruptionError
 from emberstate.runtime.rows.arrow_rows import arrow_schema, batch_of
 from emberstate.runtime.rows.outputs import write_output
@@ -49,6 +49,6 @@ def test_hostile_outputs_are_refused_on_the_driver_and_in_tasks(spark: Any, tmp_
             output_frame(spark, [content], WORDS, backend)
     large = astray(DRIVER_BYTES)
     backend.open_storage().write_new("output/000001/x", large)
-    place = Place("output/000001/x", len(large), checksum(large))
+    place = FileRef("output/000001/x", len(large), checksum(large))
     with pytest.raises(PythonException, match=r"CorruptionError: an output \(output/000001/x, byte 0\) cannot be read"):
         output_frame(spark, [place], WORDS, backend).collect()

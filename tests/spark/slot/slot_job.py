@@ -17,7 +17,7 @@ from emberstate.checkpoint.backends import FsStateBackend, MemoryStateBackend, R
 from emberstate.checkpoint.commit.coordinator import CheckpointCoordinator, Transaction
 from emberstate.checkpoint.commit.messages import Acknowledgement
 from emberstate.checkpoint.manifest.chain import ChainPolicy
-from emberstate.checkpoint.manifest.open_files import read_place
+from emberstate.checkpoint.manifest.open_files import read_ref
 from emberstate.clock import ManualClock
 from emberstate.runtime.functions.function import KeyedBroadcastProcessFunction, KeyedCoProcessFunction, ProcessFunction
 from emberstate.runtime.operator.stage_spec import JobSpec, RestoreChoices
@@ -180,7 +180,7 @@ class Job:
         storage = self.backend.open_storage()
         rows: dict[str, int] = {}
         for output in manifest.outputs:
-            rows.update(read_output(read_place(storage, output.place), self.spec.row_types[output.name]))
+            rows.update(read_output(read_ref(storage, output.place), self.spec.row_types[output.name]))
         return rows
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from emberstate.checkpoint.offline.typed_values import typed_maker
-from emberstate.checkpoint.read.arrow_values import Look, arrow_type, plain_decoder
+from emberstate.checkpoint.read.arrow_values import ColumnProfile, arrow_type, plain_decoder
 from emberstate.codec import codec_for
 from emberstate.errors import StateDeclarationError
 from emberstate.runtime.rows.arrow_rows import columns_of
@@ -50,13 +50,13 @@ def test_state_goes_to_spark_and_back(data: st.DataObject) -> None:
     assert codec.node is not None
     kinds = {part.kind for part in codec.node.walk()}
     assume(not may_lose_none(codec.node))
-    look = Look()
-    decode = plain_decoder(codec.schema, {}, look)
+    profile = ColumnProfile()
+    decode = plain_decoder(codec.schema, {}, profile)
     values = data.draw(st.lists(case.values, min_size=1, max_size=4))
     plain = [decode(codec.encode(value)) for value in values]
     plain = [decode(codec.encode(value)) for value in values]  # now that all were looked at
     try:
-        stored = pa.record_batch({"value": pa.array(plain, arrow_type(codec.schema, look))})
+        stored = pa.record_batch({"value": pa.array(plain, arrow_type(codec.schema, profile))})
     except (pa.ArrowException, ValueError, TypeError, OverflowError):
         assume(False)  # what no Arrow column holds; CheckpointReader says so
     schema = spark_schema(stored.schema)

@@ -23,9 +23,9 @@ from typing import Final, Literal
 from emberstate.checkpoint.files.writer import BaseWriter
 from emberstate.checkpoint.manifest.chain import Rewrite, RewriteOrder
 from emberstate.checkpoint.manifest.layout import new_id, state_path
-from emberstate.checkpoint.manifest.model import Place, StateFile
+from emberstate.checkpoint.manifest.model import FileRef, StateFile
 from emberstate.checkpoint.manifest.open_files import open_state_file
-from emberstate.checkpoint.restore.file_slice import RestorePart
+from emberstate.checkpoint.restore.file_slice import FileSlice
 from emberstate.checkpoint.restore.merge import merge_deltas
 from emberstate.errors import RestoreRefusedError
 from emberstate.keygroups import KeyGroupRange, range_for_slot
@@ -147,8 +147,8 @@ class BackgroundWriter:
         files = [self._write_base(order, backend, snapshot, groups, incarnation) for groups in _parts(order)]
         return Rewrite.of(order.id, order.chain.files, files)
 
-    def _part(self, file: StateFile) -> RestorePart:
-        return RestorePart(open_state_file(self._storage, file), file.key_groups, file.decisions)
+    def _part(self, file: StateFile) -> FileSlice:
+        return FileSlice(open_state_file(self._storage, file), file.key_groups, file.decisions)
 
     def _write_base(
         self,
@@ -181,7 +181,7 @@ class BackgroundWriter:
         self._storage.write_new(path, parts)
         size = sum(len(part) for part in parts)
         self._bytes += size
-        place = Place(path, size, checksum_of(parts))
+        place = FileRef(path, size, checksum_of(parts))
         return StateFile(ident, kind, (groups.start, groups.end), place, seal, order.number)
 
     def _check_wanted(self) -> None:

@@ -22,7 +22,7 @@ def check_order(latest: Manifest | None, batch: int, query: str, source: str, *,
     """
     last = None if latest is None else latest.batch
     if last is None:
-        has_state = latest is not None and (latest.saved_batch is not None or any(latest.places()))
+        has_state = latest is not None and (latest.saved_batch is not None or any(latest.file_refs()))
         if batch > 0 and not has_state and first not in (None, batch):
             raise _state_gone(batch, query, where)
         return

@@ -48,7 +48,7 @@ from emberstate.checkpoint.manifest.model import (
     Stage,
     open_manifest,
 )
-from emberstate.checkpoint.manifest.open_files import read_place
+from emberstate.checkpoint.manifest.open_files import read_ref
 from emberstate.checkpoint.manifest.pins import check_not_condemned
 from emberstate.checkpoint.restore.operators import OperatorSpec, opened_operators
 from emberstate.clock import Clock, SystemClock
@@ -425,7 +425,7 @@ class CheckpointCoordinator:
         """What slots need of a storage that they cannot reach."""
         if self._storage.shared:
             return {}
-        return {file.id: read_place(self._storage, file.place) for file in chain.files}
+        return {file.id: read_ref(self._storage, file.place) for file in chain.files}
 
     def _note_orders(self, acknowledgements: Sequence[Acknowledgement]) -> None:
         """An order that a slot neither fulfils nor has just fulfilled is over; another may follow."""

@@ -89,7 +89,7 @@ def protected_paths(known: Known) -> set[str] | None:
     for manifest in known.values():
         if manifest is None:
             return None
-        paths.update(place.path for place in manifest.places())
+        paths.update(ref.path for ref in manifest.file_refs())
     return paths
 
 

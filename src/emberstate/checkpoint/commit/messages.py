@@ -16,13 +16,13 @@ from emberstate.checkpoint.manifest.chain import Rewrite, RewriteOrder
 from emberstate.checkpoint.manifest.model import (
     Batch,
     Checksum,
+    FileRef,
     Groups,
     Holder,
     Ident,
     Micros,
     Name,
     Number,
-    Place,
     SlotChain,
 )
 from emberstate.errors import CorruptionError
@@ -61,7 +61,7 @@ class SlotTask(Message, frozen=True):
     rewrite: RewriteOrder | None = None
     #: States that are carried along though nobody declares them.
     keep_states: tuple[Name, ...] = ()
-    #: What options said at earlier starts (`Settled.to_dict`).
+    #: What options said at earlier starts (`PastChoices.to_dict`).
     settled: dict[str, Any] = {}
     #: Contents of state files by id, where slots cannot read the storage themselves.
     contents: dict[Ident, bytes] = {}
@@ -75,7 +75,7 @@ class WrittenState(Message, frozen=True):
     groups: Groups
     seal: Checksum
     content: bytes | None = None
-    place: Place | None = None
+    place: FileRef | None = None
 
 
 class WrittenOutput(Message, frozen=True):
@@ -84,7 +84,7 @@ class WrittenOutput(Message, frozen=True):
     name: Name
     rows: Number
     content: bytes | None = None
-    place: Place | None = None
+    place: FileRef | None = None
 
 
 class Acknowledgement(Message, frozen=True, kw_only=True):

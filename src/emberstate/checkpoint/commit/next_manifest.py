@@ -14,7 +14,7 @@ import msgspec
 from emberstate.checkpoint.commit.messages import Acknowledgement, SlotTask
 from emberstate.checkpoint.manifest.chain import RewriteOrder, adopt
 from emberstate.checkpoint.manifest.layout import bundle_path
-from emberstate.checkpoint.manifest.model import Manifest, Operator, Output, Place, SlotChain, StateFile, check_place
+from emberstate.checkpoint.manifest.model import FileRef, Manifest, Operator, Output, SlotChain, StateFile, check_ref
 from emberstate.errors import CorruptionError, KeyGroupError
 from emberstate.storage.checksums import checksum
 
@@ -29,17 +29,17 @@ class Bundle:
         self.parts: list[bytes] = []
         self._size = 0
 
-    def place(self, content: bytes | None, place: Place | None) -> Place:
+    def ref(self, content: bytes | None, place: FileRef | None) -> FileRef:
         """Where a content stands: here from now on, if it travelled."""
         if content is None:
             if place is None:
                 raise CorruptionError("an acknowledgement names neither a content nor the place of one")
-            check_place(place)
+            check_ref(place)
             return place
         offset = self._size
         self.parts.append(content)
         self._size += len(content)
-        return Place(self.path, len(content), checksum(content), offset)
+        return FileRef(self.path, len(content), checksum(content), offset)
 
 
 class NextState:
@@ -61,7 +61,7 @@ class NextState:
             msgspec.structs.replace(operator, slots=tuple(self._slots(operator))) for operator in latest.operators
         )
         self.outputs = tuple(
-            Output(operator, output.name, slot, output.rows, bundle.place(output.content, output.place))
+            Output(operator, output.name, slot, output.rows, bundle.ref(output.content, output.place))
             for (operator, slot), acknowledgement in self._acknowledged.items()
             for output in acknowledgement.outputs
         )
@@ -75,7 +75,7 @@ class NextState:
         chain = self._rewritten(chain, acknowledgement)
         files, written = chain.files, acknowledgement.state
         if written is not None:
-            place = self._bundle.place(written.content, written.place)
+            place = self._bundle.ref(written.content, written.place)
             file = StateFile(written.id, written.kind, chain.groups, place, written.seal, acknowledgement.number)
             # A base in the place of a delta is the whole state: nothing before it counts any more.
             files = (file,) if written.kind == "base" else (*files, file)

@@ -271,7 +271,7 @@ class Retention:
             if manifest is None:
                 self._surveyed = False  # nobody knows what it named: the next round looks at everything
             else:
-                self._doomed.update(place.path for place in manifest.places())
+                self._doomed.update(ref.path for ref in manifest.file_refs())
 
     def _delete_files(self, over: Iterable[str], protected: set[str] | None) -> None:
         """Delete what is over, and what is doomed and not needed by what is kept. `protected` None: not files."""

@@ -21,8 +21,8 @@ import msgspec
 
 from emberstate.checkpoint.manifest.catalogue import naming_missing, read_savepoint
 from emberstate.checkpoint.manifest.layout import bundle_path, new_id, savepoint_path, state_path
-from emberstate.checkpoint.manifest.model import Holder, Manifest, Operator, Parent, Place, open_manifest
-from emberstate.checkpoint.manifest.open_files import read_place
+from emberstate.checkpoint.manifest.model import FileRef, Holder, Manifest, Operator, Parent, open_manifest
+from emberstate.checkpoint.manifest.open_files import read_ref
 from emberstate.clock import Clock, SystemClock
 from emberstate.errors import StorageError, StorageExistsError, StorageNotFoundError
 from emberstate.storage.interface import Storage, StorageOutcomeUnknownError
@@ -113,7 +113,7 @@ def publish(target: Storage, name: str, manifest: Manifest) -> None:
         StorageExistsError: there is a savepoint of that name.
         StorageOutcomeUnknownError: nobody knows whether this one is there now.
     """
-    path, files = savepoint_path(name), [place.path for place in manifest.places()]
+    path, files = savepoint_path(name), [ref.path for ref in manifest.file_refs()]
     with _undoing(target, files):
         data = manifest.to_bytes()
         open_manifest(data, path)  # what nobody could read is not written
@@ -157,17 +157,17 @@ def _copied(
     progress: Callable[[int], None] | None = None,
 ) -> tuple[Operator, ...]:
     """The operators with their files in the target: a copy of each file, or of the parts of it that are needed."""
-    wanted: dict[str, dict[tuple[int, int], Place]] = {}
+    wanted: dict[str, dict[tuple[int, int], FileRef]] = {}
     for operator in operators:
         for slot in operator.slots:
             for file in slot.files:  # one may be there for several slots
                 wanted.setdefault(file.place.path, {})[file.place.offset, file.place.size] = file.place
-    places: dict[Place, Place] = {}
+    places: dict[FileRef, FileRef] = {}
     for parts in wanted.values():
         path = file_path() if len(parts) == 1 else parts_path()
         data, offset = [], 0
         for _, place in sorted(parts.items()):
-            data.append(read_place(source, place))
+            data.append(read_ref(source, place))
             places[place] = msgspec.structs.replace(place, path=path, offset=offset)
             offset += place.size
         target.write_new(path, data)
@@ -176,7 +176,7 @@ def _copied(
     return tuple(_moved(operator, places) for operator in operators)
 
 
-def _moved(operator: Operator, places: dict[Place, Place]) -> Operator:
+def _moved(operator: Operator, places: dict[FileRef, FileRef]) -> Operator:
     slots = tuple(
         msgspec.structs.replace(
             slot, files=tuple(msgspec.structs.replace(file, place=places[file.place]) for file in slot.files)

@@ -30,11 +30,11 @@ from emberstate.checkpoint.commit.state_checksum import StateChecksum
 from emberstate.checkpoint.files.reader import StateFileReader, check_state_sizes, state_sizes
 from emberstate.checkpoint.files.writer import BaseWriter, WrittenFile, write_delta
 from emberstate.checkpoint.manifest.chain import DEFAULT_POLICY, ChainPolicy, Rewrite
-from emberstate.checkpoint.manifest.decisions import NOTHING_SETTLED, Settled
+from emberstate.checkpoint.manifest.decisions import NO_PAST_CHOICES, PastChoices
 from emberstate.checkpoint.manifest.layout import new_id, output_path, state_path
-from emberstate.checkpoint.manifest.model import Place
+from emberstate.checkpoint.manifest.model import FileRef
 from emberstate.checkpoint.manifest.open_files import open_state_file
-from emberstate.checkpoint.restore.file_slice import RestorePart
+from emberstate.checkpoint.restore.file_slice import FileSlice
 from emberstate.checkpoint.restore.load import restore
 from emberstate.errors import KeyContextError, LocalStateError, StorageError
 from emberstate.keygroups import KeyGroupRange
@@ -235,11 +235,11 @@ class SlotCheckpoint:
         try:
             readers = [open_state_file(self._storage, file, contents=task.contents) for file in task.chain.files]
             parts = [
-                RestorePart(reader, file.key_groups, file.decisions)
+                FileSlice(reader, file.key_groups, file.decisions)
                 for reader, file in zip(readers, task.chain.files, strict=True)
             ]
-            settled = Settled.from_dict(task.settled) if task.settled else NOTHING_SETTLED
-            restore(parts, backend, keep_states=task.keep_states, settled=settled)
+            past_choices = PastChoices.from_dict(task.settled) if task.settled else NO_PAST_CHOICES
+            restore(parts, backend, keep_states=task.keep_states, past_choices=past_choices)
         except BaseException:
             backend.close()  # half filled: of no use
             raise
@@ -321,11 +321,11 @@ class SlotCheckpoint:
     def _output(self, task: SlotTask, name: str, rows: int, data: bytes) -> WrittenOutput:
         return WrittenOutput(name, rows, *self._stored(output_path(task.holder.incarnation, new_id()), data))
 
-    def _stored(self, path: str, data: bytes) -> tuple[bytes | None, Place | None]:
+    def _stored(self, path: str, data: bytes) -> tuple[bytes | None, FileRef | None]:
         if self._storage is None or len(data) <= self._inline_bytes:
             return data, None
         self._storage.write_new(path, data)
-        return None, Place(path, len(data), checksum(data))
+        return None, FileRef(path, len(data), checksum(data))
 
     # -- rewriting in the background ------------------------------------------------------------------------
 

@@ -21,8 +21,8 @@ from emberstate.checkpoint.manifest.layout import (
     savepoint_path,
 )
 from emberstate.checkpoint.manifest.location_hints import nothing_in
-from emberstate.checkpoint.manifest.model import Manifest, Place, open_manifest
-from emberstate.checkpoint.manifest.open_files import open_state_file, verify_place
+from emberstate.checkpoint.manifest.model import FileRef, Manifest, open_manifest
+from emberstate.checkpoint.manifest.open_files import open_state_file, verify_ref
 from emberstate.errors import CheckpointCollectedError, CorruptionError, StorageError, StorageNotFoundError
 from emberstate.storage.interface import Storage
 
@@ -104,13 +104,13 @@ def naming_missing(storage: Storage, manifest: Manifest) -> Iterator[None]:
 def _home(manifest: Manifest) -> str:
     """The path of the manifest itself."""
     if manifest.kind == "savepoint":
-        return next(f"{place.path.rpartition('/')[0]}/{MANIFEST}" for place in manifest.places())
+        return next(f"{ref.path.rpartition('/')[0]}/{MANIFEST}" for ref in manifest.file_refs())
     return manifest_path(manifest.number)
 
 
 def _self_contained(manifest: Manifest, path: str) -> Manifest:
     folder = path.removesuffix(MANIFEST)
-    outside = [place.path for place in manifest.places() if not place.path.startswith(folder)]
+    outside = [ref.path for ref in manifest.file_refs() if not ref.path.startswith(folder)]
     if manifest.kind != "savepoint" or outside:
         raise CorruptionError(
             f"{path}: it is a {manifest.kind} that names files outside {folder}: {outside[:3]}. A savepoint is of kind "
@@ -144,7 +144,7 @@ class Verification:
     problems: tuple[str, ...]
 
 
-def verify(storage: Storage, manifest: Manifest, progress: Callable[[Place], None] | None = None) -> Verification:
+def verify(storage: Storage, manifest: Manifest, progress: Callable[[FileRef], None] | None = None) -> Verification:
     """Read everything that a checkpoint names and compare it with its checksums; what is wrong is collected.
 
     Raises:
@@ -154,7 +154,7 @@ def verify(storage: Storage, manifest: Manifest, progress: Callable[[Place], Non
     problems: list[str] = []
     files = size = 0
 
-    def attempt(what: Place, check: Callable[[], object], may_be_gone: bool = False) -> None:
+    def attempt(what: FileRef, check: Callable[[], object], may_be_gone: bool = False) -> None:
         nonlocal files, size
         files += 1
         size += what.size
@@ -171,12 +171,12 @@ def verify(storage: Storage, manifest: Manifest, progress: Callable[[Place], Non
             for file in slot.files:
 
                 def read(file=file) -> None:  # type: ignore[no-untyped-def]
-                    verify_place(storage, file.place)
+                    verify_ref(storage, file.place)
                     open_state_file(storage, file)
 
                 attempt(file.place, read)
     # Outputs live as long as their checkpoint; once, they were deleted when a later batch had committed.
     followed = manifest.number < max(checkpoint_numbers(storage), default=0)
     for output in manifest.outputs:
-        attempt(output.place, lambda place=output.place: verify_place(storage, place), followed)  # type: ignore[misc]
+        attempt(output.place, lambda place=output.place: verify_ref(storage, place), followed)  # type: ignore[misc]
     return Verification(manifest.number, files, size, tuple(problems))

@@ -1,4 +1,4 @@
-"""`Evolution`: what was decided about the states of a file when it was restored into a changed program.
+"""`FileDecisions`: what was decided about the states of a file when it was restored into a changed program.
 
 Files keep the schema they were written with. So what a restore decided (dropped, renamed, stamped) must be
 remembered beside every reference to a file, until a new base makes the file superfluous. Hence a plain value
@@ -12,7 +12,7 @@ there, so equal decisions are equal values.
 
 Thread safety: immutable.
 
-`Settled`: what the options of a restore said at earlier starts of the pipeline.
+`PastChoices`: what the options of a restore said at earlier starts of the pipeline.
 
 A program is started again with the options it has. What they name may be gone by then, because they did their
 work and a base took the place of the files; that is no mistake. So a manifest remembers.
@@ -33,11 +33,11 @@ from emberstate.state.descriptors import check_state_name
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Evolution:
+class FileDecisions:
     """Decisions about the states of one file.
 
-    >>> first = Evolution(rename_states={"total": "sum"}, rename_fields={"total": {"amount": "cents"}})
-    >>> then = first.then(Evolution(rename_states={"sum": "balance"}, rename_fields={"sum": {"cents": "value"}}))
+    >>> first = FileDecisions(rename_states={"total": "sum"}, rename_fields={"total": {"amount": "cents"}})
+    >>> then = first.then(FileDecisions(rename_states={"sum": "balance"}, rename_fields={"sum": {"cents": "value"}}))
     >>> then.name_of("total"), then.fields_of("total")["amount"]
     ('balance', 'value')
     """
@@ -86,7 +86,7 @@ class Evolution:
         """The renamed fields of a state of the file: path there → name now."""
         return dict(self.rename_fields.get(state, {}))
 
-    def then(self, newer: Evolution) -> Evolution:
+    def then(self, newer: FileDecisions) -> FileDecisions:
         """This, and after it `newer`, whose names are those that this one leads to."""
         touched = {*self.drop_states, *self.rename_states, *self.rename_fields, *self.stamps}
         # What `newer` says about a name that this one has moved away is about another state, of later files.
@@ -102,9 +102,9 @@ class Evolution:
             fields[state] = _compose(self.fields_of(state), newer.fields_of(now))
             if now in newer.stamps or state in self.stamps:
                 stamps[state] = newer.stamps[now] if now in newer.stamps else self.stamps[state]
-        return Evolution(frozenset(drops), renames, fields, stamps)
+        return FileDecisions(frozenset(drops), renames, fields, stamps)
 
-    def restricted_to(self, states: Iterable[StoredState]) -> Evolution:
+    def restricted_to(self, states: Iterable[StoredState]) -> FileDecisions:
         """What of it concerns these states; the rest a reference to their file need not remember."""
         by_name = {state.address: state for state in states}
         names = by_name.keys()
@@ -113,7 +113,7 @@ class Evolution:
             for name, paths in self.rename_fields.items()
             if name in names
         }
-        return Evolution(
+        return FileDecisions(
             self.drop_states & names,
             {old: new for old, new in self.rename_states.items() if old in names},
             fields,
@@ -123,7 +123,7 @@ class Evolution:
     def to_dict(self) -> dict[str, Any]:
         """As plain data for JSON; what is empty is left out.
 
-        >>> Evolution(frozenset({"old"}), {"a": "b"}).to_dict()
+        >>> FileDecisions(frozenset({"old"}), {"a": "b"}).to_dict()
         {'drop_states': ['old'], 'rename_states': {'a': 'b'}}
         """
         plain = {
@@ -135,12 +135,12 @@ class Evolution:
         return {name: value for name, value in plain.items() if value}
 
     @staticmethod
-    def from_dict(plain: Any) -> Evolution:
+    def from_dict(plain: Any) -> FileDecisions:
         """What `to_dict` gave; CorruptionError, and nothing else, if it is something else.
 
         An unknown field is refused: to pass over a decision would restore something else.
         """
-        if not isinstance(plain, dict) or not plain.keys() <= {field.name for field in dataclasses.fields(Evolution)}:
+        if not isinstance(plain, dict) or not plain.keys() <= _FIELDS:
             raise CorruptionError(f"these are no decisions about a file's states: {plain!r:.200}")
         drops, renames = plain.get("drop_states", []), plain.get("rename_states", {})
         fields, stamps = plain.get("rename_fields", {}), plain.get("stamps", {})
@@ -154,13 +154,15 @@ class Evolution:
         if not sound:
             raise CorruptionError(f"decisions about a file's states make no sense: {plain!r:.200}")
         try:
-            return Evolution(frozenset(drops), renames, fields, stamps)
+            return FileDecisions(frozenset(drops), renames, fields, stamps)
         except EmberstateError as error:
             raise CorruptionError(f"decisions about a file's states make no sense: {error!s:.300}") from None
 
 
-NO_EVOLUTION: Final = Evolution()
+NO_DECISIONS: Final = FileDecisions()
 """Nothing was decided: the file is read under its own names."""
+
+_FIELDS: Final = frozenset(field.name for field in dataclasses.fields(FileDecisions))
 
 
 def is_queue(address: str) -> bool:
@@ -198,20 +200,20 @@ def _is_texts(value: Any) -> bool:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Settled:
+class PastChoices:
     """What options said at earlier starts: said again, it may name nothing, for it has been done.
 
     A slot that restores only some of the files needs it too: what an option names may be in the others.
 
-    >>> first = Settled().with_options(Evolution(rename_states={"a": "b"}), frozenset({"kept"}))
-    >>> Settled.from_dict(first.to_dict()) == first
+    >>> first = PastChoices().with_options(FileDecisions(rename_states={"a": "b"}), frozenset({"kept"}))
+    >>> PastChoices.from_dict(first.to_dict()) == first
     True
     """
 
-    decisions: Evolution = NO_EVOLUTION
+    decisions: FileDecisions = NO_DECISIONS
     keep_states: frozenset[str] = frozenset()
 
-    def with_options(self, options: Evolution, keep_states: frozenset[str]) -> Settled:
+    def with_options(self, options: FileDecisions, keep_states: frozenset[str]) -> PastChoices:
         """This, and what is said now."""
         before = self.decisions
         fields = {
@@ -220,20 +222,20 @@ class Settled:
         }
         renames = {**before.rename_states, **options.rename_states}
         drops = before.drop_states | options.drop_states
-        return Settled(Evolution(drops, renames, fields), self.keep_states | keep_states)
+        return PastChoices(FileDecisions(drops, renames, fields), self.keep_states | keep_states)
 
     def to_dict(self) -> dict[str, Any]:
         """As plain data for JSON."""
         return {"decisions": self.decisions.to_dict(), "keep_states": sorted(self.keep_states)}
 
     @staticmethod
-    def from_dict(plain: Any) -> Settled:
+    def from_dict(plain: Any) -> PastChoices:
         """What `to_dict` gave; CorruptionError, and nothing else, if it is something else."""
         keep = plain.get("keep_states") if isinstance(plain, dict) else None
         if not isinstance(keep, list) or any(type(name) is not str for name in keep):
             raise CorruptionError(f"this is not what options said at earlier starts: {plain!r:.200}")
-        return Settled(Evolution.from_dict(plain.get("decisions")), frozenset(keep))
+        return PastChoices(FileDecisions.from_dict(plain.get("decisions")), frozenset(keep))
 
 
-NOTHING_SETTLED: Final = Settled()
+NO_PAST_CHOICES: Final = PastChoices()
 """No options were ever given."""

@@ -24,7 +24,7 @@ import msgspec
 from msgspec import Meta
 
 from emberstate.checkpoint.files.meta import library_version
-from emberstate.checkpoint.manifest.decisions import Evolution, Settled
+from emberstate.checkpoint.manifest.decisions import FileDecisions, PastChoices
 from emberstate.checkpoint.manifest.envelope import open_sealed, parse, seal
 from emberstate.checkpoint.manifest.layout import CHECKPOINTS, OUTPUT, SAVEPOINTS, STATE
 from emberstate.errors import CorruptionError, EmberstateError, RestoreRefusedError
@@ -46,13 +46,13 @@ Name = Annotated[str, Meta(min_length=1, max_length=500)]
 Ident = Annotated[str, Meta(max_length=200)]
 Path = Annotated[str, Meta(min_length=1, max_length=512)]
 Groups = tuple[Annotated[int, Meta(ge=0, le=32767)], Annotated[int, Meta(ge=0, le=32767)]]
-#: `Evolution.to_dict`: nothing else is even decoded, so that a hostile file cannot make it large.
+#: `FileDecisions.to_dict`: nothing else is even decoded, so that a hostile file cannot make it large.
 Decisions = dict[str, list[str] | dict[str, str | int | dict[str, str] | None]]
-#: `Settled.to_dict`, likewise: decisions, and a list of names.
-SettledOptions = dict[str, list[str] | Decisions]
+#: `PastChoices.to_dict`, likewise: decisions, and a list of names.
+StoredChoices = dict[str, list[str] | Decisions]
 
 
-class Place(msgspec.Struct, frozen=True, omit_defaults=True):
+class FileRef(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where bytes stand: a file, or a part of a bundle."""
 
     path: Path
@@ -67,12 +67,12 @@ class StateFile(msgspec.Struct, frozen=True, omit_defaults=True):
     id: Ident
     kind: Literal["base", "delta"]
     groups: Groups
-    place: Place
+    place: FileRef
     #: Checksum of the file's footer, which holds those of its parts: so a part can be verified by itself.
     seal: Checksum
     #: The checkpoint that it was written for.
     number: Number
-    #: What was decided about its states when it was restored into a changed program (`Evolution.to_dict`).
+    #: What was decided about its states when it was restored into a changed program (`FileDecisions.to_dict`).
     evolution: Decisions = {}
 
     @property
@@ -81,9 +81,9 @@ class StateFile(msgspec.Struct, frozen=True, omit_defaults=True):
         return KeyGroupRange(*self.groups)
 
     @property
-    def decisions(self) -> Evolution:
+    def decisions(self) -> FileDecisions:
         """The same as a value."""
-        return Evolution.from_dict(self.evolution)
+        return FileDecisions.from_dict(self.evolution)
 
 
 class SlotChain(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -107,8 +107,8 @@ class Operator(msgspec.Struct, frozen=True, omit_defaults=True):
     key_schema: Annotated[tuple[Name, ...], Meta(max_length=1000)]
     max_parallelism: Number
     slots: Annotated[tuple[SlotChain, ...], Meta(min_length=1, max_length=32768)]
-    #: What was decided at earlier starts (`Settled.to_dict`), so that options given again are no mistakes.
-    settled: SettledOptions = {}
+    #: What was decided at earlier starts (`PastChoices.to_dict`), so that options given again are no mistakes.
+    settled: StoredChoices = {}
 
     @property
     def parallelism(self) -> int:
@@ -123,7 +123,7 @@ class Output(msgspec.Struct, frozen=True):
     name: Name
     slot: Number
     rows: Number
-    place: Place
+    place: FileRef
 
 
 class Stage(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -241,7 +241,7 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         """The operator of that name."""
         return next((operator for operator in self.operators if operator.name == name), None)
 
-    def places(self) -> Iterator[Place]:
+    def file_refs(self) -> Iterator[FileRef]:
         """Every place that it names: state files, then outputs."""
         for operator in self.operators:
             for slot in operator.slots:
@@ -281,8 +281,8 @@ def check(manifest: Manifest, name: str) -> Manifest:
         )
     try:
         _check_operators(manifest.operators)
-        for place in manifest.places():
-            check_place(place)
+        for place in manifest.file_refs():
+            check_ref(place)
     except EmberstateError as error:
         raise CorruptionError(f"{name}: the manifest makes no sense: {error!s:.300}") from None
     return manifest
@@ -297,7 +297,7 @@ def _check_operators(operators: tuple[Operator, ...]) -> None:
         if KeySchema(list(operator.key_schema)).type_names != operator.key_schema:
             raise CorruptionError(f"operator {operator.name!r} has key schema {operator.key_schema!r:.200}")
         if operator.settled:
-            Settled.from_dict(operator.settled)
+            PastChoices.from_dict(operator.settled)
         _check_slots(operator)
 
 
@@ -323,7 +323,7 @@ def _check_chain(operator: str, slot: SlotChain) -> None:
         if not low <= first <= last <= high:
             raise CorruptionError(f"a file of key groups {file.groups} in slot {slot.groups} of operator {operator!r}")
         if file.evolution:
-            Evolution.from_dict(file.evolution)
+            FileDecisions.from_dict(file.evolution)
         taken.setdefault(file.id, []).append(file.groups)
         taken.setdefault((file.place.path, file.place.offset), []).append(file.groups)
         part = slice(first - low, last - low + 1)
@@ -335,7 +335,7 @@ def _check_chain(operator: str, slot: SlotChain) -> None:
             raise CorruptionError(f"file {what!r:.200} of operator {operator!r} is taken twice for the same key groups")
 
 
-def check_place(place: Place) -> None:
+def check_ref(place: FileRef) -> None:
     """Refuse a place that no file of a checkpoint can have."""
     if not is_path(place.path) or place.path.split("/")[0] not in _FOLDERS:
         raise CorruptionError(f"a file cannot be called {place.path!r:.200}")

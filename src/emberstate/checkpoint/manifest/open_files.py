@@ -13,7 +13,7 @@ from typing import Final
 
 from emberstate.checkpoint.files.limits import DEFAULT_LIMITS, FileLimits
 from emberstate.checkpoint.files.reader import StateFileReader
-from emberstate.checkpoint.manifest.model import Place, StateFile
+from emberstate.checkpoint.manifest.model import FileRef, StateFile
 from emberstate.errors import CorruptionError
 from emberstate.storage.checksums import checksum, checksum_of
 from emberstate.storage.interface import Storage
@@ -25,12 +25,12 @@ WHOLE_BYTES: Final = 256 * 1024
 _CHUNK_BYTES: Final = 8 * 1024 * 1024
 
 
-def read_place(storage: Storage, place: Place) -> bytes:
+def read_ref(storage: Storage, place: FileRef) -> bytes:
     """The bytes at a place; CorruptionError unless they are what was written."""
     return checked(place, storage.read_range(place.path, place.offset, place.size))
 
 
-def checked(place: Place, data: bytes) -> bytes:
+def checked(place: FileRef, data: bytes) -> bytes:
     """The data itself, if it has the place's checksum."""
     found = checksum(data)
     if len(data) != place.size or found != place.checksum:
@@ -38,7 +38,7 @@ def checked(place: Place, data: bytes) -> bytes:
     return data
 
 
-def verify_place(storage: Storage, place: Place) -> None:
+def verify_ref(storage: Storage, place: FileRef) -> None:
     """CorruptionError unless the bytes at a place are what was written; few of them are in memory at once."""
     end = place.offset + place.size
 
@@ -52,7 +52,7 @@ def verify_place(storage: Storage, place: Place) -> None:
         raise _damaged(place, place.size, found)
 
 
-def _damaged(place: Place, size: int, found: str) -> CorruptionError:
+def _damaged(place: FileRef, size: int, found: str) -> CorruptionError:
     return CorruptionError(
         f"{place.path}, bytes {place.offset} to {place.offset + place.size}: {size} bytes with checksum {found} are "
         f"there, {place.size} with {place.checksum} were written. The file is damaged or was exchanged: restore an "
@@ -78,7 +78,7 @@ def open_state_file(
     elif storage is None:
         raise CorruptionError(f"the content of {place.path} did not come with the task that names it")
     elif place.size <= WHOLE_BYTES:
-        reader = StateFileReader.of_bytes(read_place(storage, place), limits, name=place.path)
+        reader = StateFileReader.of_bytes(read_ref(storage, place), limits, name=place.path)
     else:
         reader = StateFileReader(
             lambda offset, length: storage.read_range(place.path, place.offset + offset, length),

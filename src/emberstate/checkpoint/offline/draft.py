@@ -30,10 +30,10 @@ from emberstate.checkpoint.manifest.catalogue import read_savepoint
 from emberstate.checkpoint.manifest.layout import new_id, savepoint_path
 from emberstate.checkpoint.manifest.model import (
     MAX_CHAIN_FILES,
+    FileRef,
     Holder,
     Manifest,
     Operator,
-    Place,
     SlotChain,
     StateFile,
 )
@@ -120,7 +120,7 @@ class _PartWriter:
     def _store(self, kind: str, groups: KeyGroupRange, parts: list[bytes], seal: str) -> None:
         path = savepoint_path(self._draft.name, f"{self._draft.attempt}-{new_id()}")
         self._storage.write_new(path, parts)
-        place = Place(path, sum(len(part) for part in parts), checksum_of(parts))
+        place = FileRef(path, sum(len(part) for part in parts), checksum_of(parts))
         self._files.append(StateFile(new_id(), kind, (groups.start, groups.end), place, seal, 0))  # type: ignore[arg-type]
 
 

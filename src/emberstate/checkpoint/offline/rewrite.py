@@ -29,13 +29,13 @@ from emberstate.checkpoint.files.meta import FileMeta
 from emberstate.checkpoint.files.sorted_rows import Rows
 from emberstate.checkpoint.files.writer import FileAssembler
 from emberstate.checkpoint.manifest.catalogue import naming_missing
-from emberstate.checkpoint.manifest.decisions import NOTHING_SETTLED, Evolution, check_address, is_queue
+from emberstate.checkpoint.manifest.decisions import NO_PAST_CHOICES, FileDecisions, check_address, is_queue
 from emberstate.checkpoint.manifest.layout import new_id
-from emberstate.checkpoint.manifest.model import Manifest, Operator, Place, SlotChain, StateFile, check
+from emberstate.checkpoint.manifest.model import FileRef, Manifest, Operator, SlotChain, StateFile, check
 from emberstate.checkpoint.offline.rewritten_states import RewrittenRow, RewrittenState
 from emberstate.checkpoint.offline.row_spill import RowSpill
 from emberstate.checkpoint.read.reader import CheckpointReader, group_ranges
-from emberstate.checkpoint.restore.operators import settled_of
+from emberstate.checkpoint.restore.operators import past_choices_of
 from emberstate.clock import Clock
 from emberstate.errors import InvariantError, RestoreRefusedError
 from emberstate.keygroups import KeyGroupRange, KeySchema, check_max_parallelism, range_for_slot
@@ -139,15 +139,15 @@ class _OperatorWriter:
                     writer.add(*upcoming)
                     upcoming = next(groups, None)
                 slots.append(SlotChain((owned.start, owned.end), new_id(), tuple(writer.end())))
-        settled = settled_of(self._operator).with_options(
-            Evolution(self._rewrite.drop_states, self._rewrite.rename_states), frozenset()
+        past_choices = past_choices_of(self._operator).with_options(
+            FileDecisions(self._rewrite.drop_states, self._rewrite.rename_states), frozenset()
         )
         return Operator(
             self._rewrite.name or self._operator.name,
             self._operator.key_schema,
             self._max_parallelism,
             tuple(slots),
-            {} if settled == NOTHING_SETTLED else settled.to_dict(),
+            {} if past_choices == NO_PAST_CHOICES else past_choices.to_dict(),
         )
 
     def compare(self, reader: CheckpointReader, operator: Operator) -> None:
@@ -222,14 +222,14 @@ class _OperatorWriter:
         """Write a file, for key groups of it."""
         path, size = self._new_path(), sum(len(part) for part in parts)
         self._target.write_new(path, parts)
-        decided = [state.layers[layer].evolution for state in self._states if layer < len(state.layers)]
-        evolution = Evolution(
+        decided = [state.layers[layer].decisions for state in self._states if layer < len(state.layers)]
+        decisions = FileDecisions(
             rename_fields={name: fields for one in decided for name, fields in one.rename_fields.items()},
             stamps={name: stamp for one in decided for name, stamp in one.stamps.items()},
         )
-        place = Place(path, size, checksum_of(parts))
+        place = FileRef(path, size, checksum_of(parts))
         kind = "delta" if layer else "base"
-        return StateFile(new_id(), kind, groups, place, seal, self._number, evolution.to_dict())  # type: ignore[arg-type]
+        return StateFile(new_id(), kind, groups, place, seal, self._number, decisions.to_dict())  # type: ignore[arg-type]
 
     def _told(self, groups: int) -> None:
         if self._progress is not None:

@@ -17,11 +17,11 @@ from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from emberstate.checkpoint.files.meta import TIMERS, TIMERS_PREFIX, StoredState
-from emberstate.checkpoint.manifest.decisions import Evolution
+from emberstate.checkpoint.manifest.decisions import FileDecisions
 from emberstate.checkpoint.manifest.model import Operator
-from emberstate.checkpoint.read.entries import Entry, Version, version_in
+from emberstate.checkpoint.read.entries import Entry, WriterSchema, schema_in
 from emberstate.checkpoint.read.reader import CheckpointReader
-from emberstate.checkpoint.read.state_columns import ArrowTable
+from emberstate.checkpoint.read.state_columns import StateColumns
 from emberstate.errors import RestoreRefusedError
 from emberstate.keygroups import KeyGroupRange
 from emberstate.state.changes import Op
@@ -51,7 +51,7 @@ class Layer:
     """A state in one of the files: as it is declared there, and what is to be remembered beside the file."""
 
     stored: StoredState
-    evolution: Evolution
+    decisions: FileDecisions
 
 
 class RewrittenState:
@@ -61,43 +61,43 @@ class RewrittenState:
         """`address` as the checkpoint calls it."""
         self.address = address
         self.name = name
-        self.table: ArrowTable = reader.table(operator.name, address)
+        self.table: StateColumns = reader.table(operator.name, address)
         whole = KeyGroupRange(0, operator.max_parallelism - 1)
-        versions: list[Version] = []
+        writers: list[WriterSchema] = []
         layers: list[Layer] = []
         # All slots run the same program, so what was written for an older checkpoint has the older type.
         ages = {file.seal: file.number for slot in operator.slots for file in slot.files}
         for part in sorted(reader.parts(operator.name, whole), key=lambda part: ages[part.reader.seal]):
-            place = version_in(part, address)
+            place = schema_in(part, address)
             if place is None:
                 continue
-            layer = _layer(place[1], part.evolution, name)
-            if not versions or versions[-1] != place[1]:
-                versions.append(place[1])
+            layer = _layer(place[1], part.decisions, name)
+            if not writers or writers[-1] != place[1]:
+                writers.append(place[1])
                 layers.append(layer)
             elif layer != layers[-1]:
                 raise self._refusal("files of one type have other decisions beside them")
-        self._versions = versions
+        self._writers = writers
         self.layers = layers
-        namespaces = {version.stored.namespace for version in versions}
+        namespaces = {writer.stored.namespace for writer in writers}
         if len(namespaces) > 1:
             raise self._refusal("its namespaces were of another type before")
 
     def rows(self, entry: Entry, key_group: int, state: int) -> Iterator[RewrittenRow]:
         """The rows of an entry, for a key group."""
         kind, layer = self.table.state.kind, 0
-        for number, (version, user_key, value, stamp) in enumerate(entry.cells, start=1):
-            own = stamp if version.stored.ttl is not None else None  # else it is one that was decided
+        for number, (writer, user_key, value, stamp) in enumerate(entry.cells, start=1):
+            own = stamp if writer.stored.ttl is not None else None  # else it is one that was decided
             if kind == "list":
-                layer, op, step = self._layer_of(version, layer), _APPENDED, number
+                layer, op, step = self._layer_of(writer, layer), _APPENDED, number
             else:
                 op, step = (_PUT, 1) if kind in ("map", TIMERS) else (_REPLACED, 0)
-                layer = self._layer_of(version, 0)
+                layer = self._layer_of(writer, 0)
             yield RewrittenRow(key_group, layer, state, entry.key, entry.namespace, op, user_key, value, own, step)
 
-    def _layer_of(self, version: Version, start: int) -> int:
-        for layer in range(start, len(self._versions)):
-            if self._versions[layer] == version:
+    def _layer_of(self, writer: WriterSchema, start: int) -> int:
+        for layer in range(start, len(self._writers)):
+            if self._writers[layer] == writer:
                 return layer
         raise self._refusal("its elements were written under types that alternate")
 
@@ -108,10 +108,10 @@ class RewrittenState:
         )
 
 
-def _layer(version: Version, evolution: Evolution, name: str) -> Layer:
-    """How a version is described in a file of its own, under the name now."""
-    old = version.stored.address
-    stored = dataclasses.replace(version.stored, name=name.removeprefix(TIMERS_PREFIX))
-    fields: Mapping[str, Mapping[str, str]] = {name: dict(version.renames)}
-    stamps = {name: evolution.stamps[old]} if old in evolution.stamps else {}
-    return Layer(stored, Evolution(rename_fields=fields, stamps=stamps))
+def _layer(writer: WriterSchema, decisions: FileDecisions, name: str) -> Layer:
+    """How a writer is described in a file of its own, under the name now."""
+    old = writer.stored.address
+    stored = dataclasses.replace(writer.stored, name=name.removeprefix(TIMERS_PREFIX))
+    fields: Mapping[str, Mapping[str, str]] = {name: dict(writer.renames)}
+    stamps = {name: decisions.stamps[old]} if old in decisions.stamps else {}
+    return Layer(stored, FileDecisions(rename_fields=fields, stamps=stamps))

@@ -17,9 +17,9 @@ and dicts for records; and an Arrow type:
 | T or None | T |
 | any other union, pickle | binary: as encoded |
 
-What a column needs to know about its values (zones, digits) is found by decoding them once before: `Look`.
+What a column needs to know about its values (zones, digits) is found by decoding them once before: `ColumnProfile`.
 
-Thread safety: a `Look` belongs to one thread; the rest is immutable.
+Thread safety: a `ColumnProfile` belongs to one thread; the rest is immutable.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _LISTS: Final = frozenset({"list", "set", "frozenset", "vartuple"})
 _RECORDS: Final = frozenset({"dataclass", "struct", "namedtuple", "typeddict"})
 
 
-class Look:
+class ColumnProfile:
     """What the values of a column are like, part by part (a path such as `$.total[0]`, in present names)."""
 
     def __init__(self) -> None:
@@ -93,44 +93,44 @@ class Look:
         return (pa.decimal128 if before + after <= 38 else pa.decimal256)(before + after, after)
 
 
-def needs_look(schema: TypeSchema | None) -> bool:
+def needs_profile(schema: TypeSchema | None) -> bool:
     """Whether the Arrow type of a column depends on its values.
 
-    >>> needs_look(TypeSchema("list", (TypeSchema("decimal"),))), needs_look(TypeSchema("int"))
+    >>> needs_profile(TypeSchema("list", (TypeSchema("decimal"),))), needs_profile(TypeSchema("int"))
     (True, False)
     """
     if schema is None:
         return False
     parts = (*schema.items, *(field.type for field in schema.fields))
-    return schema.kind in ("datetime", "decimal") or any(needs_look(part) for part in parts)
+    return schema.kind in ("datetime", "decimal") or any(needs_profile(part) for part in parts)
 
 
-def arrow_type(schema: TypeSchema, look: Look, path: str = "$") -> Any:
+def arrow_type(schema: TypeSchema, profile: ColumnProfile, path: str = "$") -> Any:
     """The Arrow type of values of a stored type.
 
-    >>> arrow_type(TypeSchema("dict", (TypeSchema("str"), TypeSchema("int"))), Look())
+    >>> arrow_type(TypeSchema("dict", (TypeSchema("str"), TypeSchema("int"))), ColumnProfile())
     MapType(map<string, int64>)
     """
     kind = schema.kind
     if kind in _LEAVES:
         return _LEAVES[kind]
     if kind == "datetime":
-        return look.datetime_type(path)
+        return profile.datetime_type(path)
     if kind == "decimal":
-        return look.decimal_type(path)
+        return profile.decimal_type(path)
     if kind == "literal":
         types = {type(member) for member in schema.members}
         return pa.string() if types == {str} else pa.int64() if types == {int} else pa.binary()
     if kind in _LISTS:
-        return pa.list_(arrow_type(schema.items[0], look, f"{path}[0]"))
+        return pa.list_(arrow_type(schema.items[0], profile, f"{path}[0]"))
     if kind == "dict":
-        return pa.map_(*(arrow_type(item, look, f"{path}[{i}]") for i, item in enumerate(schema.items)))
+        return pa.map_(*(arrow_type(item, profile, f"{path}[{i}]") for i, item in enumerate(schema.items)))
     if kind == "tuple":
-        return pa.struct([(f"_{i}", arrow_type(t, look, f"{path}[{i}]")) for i, t in enumerate(schema.items)])
+        return pa.struct([(f"_{i}", arrow_type(t, profile, f"{path}[{i}]")) for i, t in enumerate(schema.items)])
     if kind in _RECORDS:
-        return pa.struct([(f.name, arrow_type(f.type, look, f"{path}.{f.name}")) for f in schema.fields])
+        return pa.struct([(f.name, arrow_type(f.type, profile, f"{path}.{f.name}")) for f in schema.fields])
     inner = _optional(schema)
-    return pa.binary() if inner is None else arrow_type(inner, look, path)
+    return pa.binary() if inner is None else arrow_type(inner, profile, path)
 
 
 def _optional(schema: TypeSchema) -> TypeSchema | None:
@@ -139,13 +139,13 @@ def _optional(schema: TypeSchema) -> TypeSchema | None:
     return others[0] if schema.kind == "union" and len(others) == 1 and len(schema.items) == 2 else None
 
 
-def plain_decoder(schema: TypeSchema, renames: Mapping[str, str], look: Look) -> Callable[[bytes], Any]:
+def plain_decoder(schema: TypeSchema, renames: Mapping[str, str], profile: ColumnProfile) -> Callable[[bytes], Any]:
     """A decoder of bytes written under `schema` to what `pa.array` takes for `arrow_type`.
 
-    `renames`: path of a field → its name now, or "" for one that is gone. The decoder tells `look` what it
+    `renames`: path of a field → its name now, or "" for one that is gone. The decoder tells `profile` what it
     sees. It raises CodecError only.
 
-    >>> plain_decoder(TypeSchema("set", (TypeSchema("int"),)), {}, Look())(b"\\x92\\x01\\x02")
+    >>> plain_decoder(TypeSchema("set", (TypeSchema("int"),)), {}, ColumnProfile())(b"\\x92\\x01\\x02")
     [1, 2]
     """
     if schema.kind == "pickle":
@@ -153,7 +153,7 @@ def plain_decoder(schema: TypeSchema, renames: Mapping[str, str], look: Look) ->
     try:
         shape = shape_of(stored_node(schema))
         decoder = msgspec.msgpack.Decoder(shape.annotation)
-        convert = _converter(schema, shape, renames, look, "$", "")
+        convert = _converter(schema, shape, renames, profile, "$", "")
     except Exception as error:
         raise CodecError(f"the stored type schema describes no type ({error})") from None
 
@@ -167,26 +167,26 @@ def plain_decoder(schema: TypeSchema, renames: Mapping[str, str], look: Look) ->
 
 
 def _converter(
-    schema: TypeSchema, shape: Shape, renames: Mapping[str, str], look: Look, path: str, fields: str
+    schema: TypeSchema, shape: Shape, renames: Mapping[str, str], profile: ColumnProfile, path: str, fields: str
 ) -> Convert:
     """`path` is for the look, `fields` the path of the record's fields in stored names."""
     kind = schema.kind
     if kind == "datetime":
-        return _looking(look.at_datetime, look.datetime_type, path, datetime.datetime.isoformat)
+        return _profiling(profile.at_datetime, profile.datetime_type, path, datetime.datetime.isoformat)
     if kind == "decimal":
-        return _looking(look.at_decimal, look.decimal_type, path, str)
+        return _profiling(profile.at_decimal, profile.decimal_type, path, str)
     if kind == "uuid":
         return str
     if kind == "literal":
-        return msgspec.msgpack.encode if arrow_type(schema, look) == pa.binary() else _same
+        return msgspec.msgpack.encode if arrow_type(schema, profile) == pa.binary() else _same
     if kind in _LEAVES:
         return _same
     if kind == "union":
-        return _union(schema, shape, renames, look, path, fields)
+        return _union(schema, shape, renames, profile, path, fields)
     if kind in _RECORDS:
-        return _record(schema, shape, renames, look, path, fields)
+        return _record(schema, shape, renames, profile, path, fields)
     items = [
-        _converter(item, part, renames, look, f"{path}[{i}]", fields)
+        _converter(item, part, renames, profile, f"{path}[{i}]", fields)
         for i, (item, part) in enumerate(zip(schema.items, shape.items, strict=True))
     ]
     if kind == "tuple":
@@ -198,17 +198,17 @@ def _converter(
 
 
 def _union(
-    schema: TypeSchema, shape: Shape, renames: Mapping[str, str], look: Look, path: str, fields: str
+    schema: TypeSchema, shape: Shape, renames: Mapping[str, str], profile: ColumnProfile, path: str, fields: str
 ) -> Convert:
     inner = _optional(schema)
     if inner is None:
         return msgspec.msgpack.encode
-    convert = _converter(inner, shape.items[schema.items.index(inner)], renames, look, path, fields)
+    convert = _converter(inner, shape.items[schema.items.index(inner)], renames, profile, path, fields)
     return lambda v: None if v is None else convert(v)
 
 
 def _record(
-    schema: TypeSchema, shape: Shape, renames: Mapping[str, str], look: Look, path: str, fields: str
+    schema: TypeSchema, shape: Shape, renames: Mapping[str, str], profile: ColumnProfile, path: str, fields: str
 ) -> Convert:
     reads: list[tuple[Any, str, Convert]] = []
     for position, (field, part) in enumerate(zip(schema.fields, shape.fields, strict=True)):
@@ -216,7 +216,7 @@ def _record(
         name = renames.get(stored, field.name)
         if name != GONE:
             place = position if schema.kind == "namedtuple" else field.name
-            reads.append((place, name, _converter(field.type, part, renames, look, f"{path}.{name}", stored)))
+            reads.append((place, name, _converter(field.type, part, renames, profile, f"{path}.{name}", stored)))
     if schema.kind == "namedtuple":
         return lambda v: {name: convert(v[place]) for place, name, convert in reads}
     if schema.kind == "typeddict":
@@ -224,7 +224,7 @@ def _record(
     return lambda v: {name: convert(getattr(v, place)) for place, name, convert in reads}
 
 
-def _looking(
+def _profiling(
     at: Callable[[str, Any], None], type_at: Callable[[str], Any], path: str, text: Callable[[Any], str]
 ) -> Convert:
     def convert(value: Any) -> Any:

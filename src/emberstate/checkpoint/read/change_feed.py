@@ -30,14 +30,14 @@ import pyarrow.compute as pc
 
 from emberstate.checkpoint.files.meta import TIMERS, TIMERS_PREFIX, StoredState
 from emberstate.checkpoint.manifest.catalogue import naming_missing
-from emberstate.checkpoint.manifest.decisions import Evolution, is_queue
+from emberstate.checkpoint.manifest.decisions import FileDecisions, is_queue
 from emberstate.checkpoint.manifest.model import Operator
-from emberstate.checkpoint.read.arrow_values import Look
-from emberstate.checkpoint.read.entries import Cell, Entry, Version, entries_of, version_in
+from emberstate.checkpoint.read.arrow_values import ColumnProfile
+from emberstate.checkpoint.read.entries import Cell, Entry, WriterSchema, entries_of, schema_in
 from emberstate.checkpoint.read.reader import CheckpointReader, group_ranges
-from emberstate.checkpoint.read.state_columns import ArrowTable
-from emberstate.checkpoint.restore.file_slice import RestorePart
-from emberstate.checkpoint.restore.operators import settled_of
+from emberstate.checkpoint.read.state_columns import StateColumns
+from emberstate.checkpoint.restore.file_slice import FileSlice
+from emberstate.checkpoint.restore.operators import past_choices_of
 from emberstate.errors import RestoreRefusedError, StateDeclarationError
 from emberstate.keygroups import KeyGroupRange
 
@@ -101,7 +101,7 @@ class ChangeFeed:
         stored = _present(self._old, self._new, state)
         #: The state, as it was last declared.
         self.state = stored
-        self._table = ArrowTable(stored, {*self._old.versions(state), *self._new.versions(state)}, self._key_schema)
+        self._table = StateColumns(stored, {*self._old.writers(state), *self._new.writers(state)}, self._key_schema)
         self._schema: pa.Schema | None = None
 
     @staticmethod
@@ -123,20 +123,20 @@ class ChangeFeed:
 
     def look(self, key_groups: Iterable[int] | None = None, key: bytes | None = None) -> pa.Schema:
         """Let the columns fit the changes of these key groups, or of a key, alone."""
-        if self._table.needs_look:
+        if self._table.needs_profile:
             for change in self.changes(key_groups, key):
                 self._table.look_at([change.entry._replace(cells=[c for c in change[2:] if c is not None])])
         self._schema = self._make_schema()
         return self._schema
 
     @property
-    def looks(self) -> dict[str, Look]:
+    def profiles(self) -> dict[str, ColumnProfile]:
         """What the types of the columns follow from, once they are known: for such a feed elsewhere."""
-        return self._table.looks
+        return self._table.profiles
 
-    def take_looks(self, looks: Mapping[str, Look]) -> None:
+    def take_profiles(self, profiles: Mapping[str, ColumnProfile]) -> None:
         """Have the columns of another feed of the same two checkpoints; before anything is decoded."""
-        self._table.take_looks(looks)
+        self._table.take_profiles(profiles)
         self._schema = self._make_schema()
 
     def changes(self, key_groups: Iterable[int] | None = None, key: bytes | None = None) -> Iterator[Change]:
@@ -183,7 +183,7 @@ class ChangeFeed:
         with naming_missing(side.reader.storage, side.reader.manifest):
             entries = entries_of(side.parts(groups), self.state.address, groups, self._table.same)
         same = self._table.same
-        return {(e.key_group, e.key, same(e.version, "namespace", e.namespace)): e for e in entries}
+        return {(e.key_group, e.key, same(e.writer, "namespace", e.namespace)): e for e in entries}
 
     def _of_entry(self, old: Entry | None, new: Entry | None) -> Iterator[Change]:
         entry = new or old
@@ -200,12 +200,12 @@ class ChangeFeed:
             return {}
         if self.state.user_key is None:
             return dict(enumerate(entry.cells))
-        return {self._table.same(c.version, "user_key", c.user_key or b""): c for c in entry.cells}
+        return {self._table.same(c.writer, "user_key", c.user_key or b""): c for c in entry.cells}
 
     def _differ(self, old: Cell, new: Cell) -> bool:
         if self.state.ttl is not None and None not in (old.stamp, new.stamp) and old.stamp != new.stamp:
             return True
-        if (old.version.stored.type, old.version.renames) == (new.version.stored.type, new.version.renames):
+        if (old.writer.stored.type, old.writer.renames) == (new.writer.stored.type, new.writer.renames):
             return old.value != new.value  # encoding is deterministic
         return bool(self._table.value(old) != self._table.value(new))
 
@@ -239,7 +239,7 @@ class _Side:
     reader: CheckpointReader
     name: str
     #: What was decided after this checkpoint, up to the other.
-    later: Evolution = dataclasses.field(default_factory=Evolution)
+    later: FileDecisions = dataclasses.field(default_factory=FileDecisions)
 
     @property
     def operator(self) -> Operator | None:
@@ -249,22 +249,22 @@ class _Side:
         """Take the names that states and fields got on the way to a newer checkpoint."""
         if self.operator is None or newer.operator is None:
             return
-        before, after = settled_of(self.operator).decisions, settled_of(newer.operator).decisions
+        before, after = past_choices_of(self.operator).decisions, past_choices_of(newer.operator).decisions
         states = {old: new for old, new in after.rename_states.items() if before.rename_states.get(old) != new}
         fields = {}
         for state in after.rename_fields:
             done = before.fields_of(state)
             fields[state] = {path: new for path, new in after.fields_of(state).items() if done.get(path) != new}
-        self.later = Evolution(rename_states=states, rename_fields=fields)
+        self.later = FileDecisions(rename_states=states, rename_fields=fields)
 
-    def parts(self, groups: KeyGroupRange) -> list[RestorePart]:
+    def parts(self, groups: KeyGroupRange) -> list[FileSlice]:
         if self.operator is None:
             return []
         found = self.reader.parts(self.name, groups)
         if not self.later:
             return found
         return [
-            dataclasses.replace(part, evolution=part.evolution.then(self.later).restricted_to(part.reader.meta.states))
+            dataclasses.replace(part, decisions=part.decisions.then(self.later).restricted_to(part.reader.meta.states))
             for part in found
         ]
 
@@ -279,9 +279,9 @@ class _Side:
             found[name] = dataclasses.replace(stored, name=name.removeprefix(TIMERS_PREFIX))
         return found
 
-    def versions(self, state: str) -> Iterator[Version]:
+    def writers(self, state: str) -> Iterator[WriterSchema]:
         groups = KeyGroupRange(0, 0 if self.operator is None else self.operator.max_parallelism - 1)
-        places = (version_in(part, state) for part in self.parts(groups))
+        places = (schema_in(part, state) for part in self.parts(groups))
         return (place[1] for place in places if place is not None)
 
 
@@ -331,7 +331,7 @@ def _touched(old: _Side, new: _Side, state: str, count: int) -> Iterator[int]:
         groups = KeyGroupRange(start, stop - 1)
         was = [part for part in before if part.key_groups.intersection(groups)]
         now = [part for part in after if part.key_groups.intersection(groups)]
-        names = [[(part.reader.seal, part.evolution) for part in chain] for chain in (was, now)]
+        names = [[(part.reader.seal, part.decisions) for part in chain] for chain in (was, now)]
         if names[1][: len(was)] == names[0]:
             with naming_missing(new.reader.storage, new.reader.manifest):
                 yield from _groups_in(now[len(was) :], state, groups)
@@ -339,11 +339,11 @@ def _touched(old: _Side, new: _Side, state: str, count: int) -> Iterator[int]:
             yield from groups
 
 
-def _groups_in(parts: list[RestorePart], state: str, groups: KeyGroupRange) -> set[int]:
+def _groups_in(parts: list[FileSlice], state: str, groups: KeyGroupRange) -> set[int]:
     """The key groups of which these files have rows of the state."""
     found: set[int] = set()
     for part in parts:
-        place = version_in(part, state)
+        place = schema_in(part, state)
         if place is None:
             continue
         for _, batch in part.reader.batches(groups):

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from emberstate.checkpoint.files.meta import StoredState
-from emberstate.checkpoint.restore.file_slice import RestorePart
+from emberstate.checkpoint.restore.file_slice import FileSlice
 from emberstate.keygroups import KeyGroupRange
 from emberstate.state.changes import Op
 
@@ -30,20 +30,20 @@ _COLUMNS: Final = ("key_group", "key", "namespace", "op", "user_key", "value", "
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Version:
+class WriterSchema:
     """A state as some of the files have it: under which type, and what was decided about it."""
 
     stored: StoredState
-    #: Path of a field → its name now; as pairs, so that versions can be compared.
+    #: Path of a field → its name now; as pairs, so that writers can be compared.
     renames: tuple[tuple[str, str], ...]
     #: What all rows count as written at; None: at their own stamps, if they have any.
     stamp: int | None
 
 
 class Cell(NamedTuple):
-    """A value, an element, or a user key with its value: bytes, and the version they were written under."""
+    """A value, an element, or a user key with its value: bytes, and the writer they were written under."""
 
-    version: Version
+    writer: WriterSchema
     user_key: bytes | None
     value: bytes | None
     stamp: int | None
@@ -55,58 +55,58 @@ class Entry(NamedTuple):
     key_group: int
     key: bytes
     namespace: bytes
-    #: The version that `namespace` was written under.
-    version: Version
+    #: The writer that `namespace` was written under.
+    writer: WriterSchema
     cells: list[Cell]
 
 
-def version_in(part: RestorePart, address: str) -> tuple[int, Version] | None:
+def schema_in(part: FileSlice, address: str) -> tuple[int, WriterSchema] | None:
     """Where a state, by its name now, is in a file, and how; None if the file does not know it."""
-    evolution = part.evolution
+    decisions = part.decisions
     for position, stored in enumerate(part.reader.meta.states):
-        if evolution.name_of(stored.address) == address:
-            renames = tuple(sorted(evolution.fields_of(stored.address).items()))
-            return position, Version(stored, renames, evolution.stamps.get(stored.address))
+        if decisions.name_of(stored.address) == address:
+            renames = tuple(sorted(decisions.fields_of(stored.address).items()))
+            return position, WriterSchema(stored, renames, decisions.stamps.get(stored.address))
     return None
 
 
 #: What two namespaces, or two user keys ("namespace", "user_key"), have in common exactly if they are the same.
-Same = Callable[[Version, str, bytes], bytes]
+Same = Callable[[WriterSchema, str, bytes], bytes]
 
 
 def entries_of(
-    parts: Iterable[RestorePart], address: str, groups: KeyGroupRange, same: Same
+    parts: Iterable[FileSlice], address: str, groups: KeyGroupRange, same: Same
 ) -> list[Entry]:
     """The entries of a state in some key groups, in the order of the files: by key group, key, namespace."""
-    found: dict[tuple[int, bytes, bytes], tuple[Version, bytes, dict[bytes | int, Cell]]] = {}
+    found: dict[tuple[int, bytes, bytes], tuple[WriterSchema, bytes, dict[bytes | int, Cell]]] = {}
     for part in parts:
-        wanted, place = part.key_groups.intersection(groups), version_in(part, address)
+        wanted, place = part.key_groups.intersection(groups), schema_in(part, address)
         if not wanted or place is None:
             continue
-        position, version = place
+        position, writer = place
         for number, batch in part.reader.batches(wanted):
             for group, key, namespace, op, user_key, value, stamp in _rows(batch, position, wanted):
-                entry = (group, key, same(version, "namespace", namespace))
+                entry = (group, key, same(writer, "namespace", namespace))
                 if op == _CLEARED:
                     found.pop(entry, None)
                     continue
-                _, _, cells = found.setdefault(entry, (version, namespace, {}))
-                cell = Cell(version, user_key, value, stamp if version.stamp is None else version.stamp)
+                _, _, cells = found.setdefault(entry, (writer, namespace, {}))
+                cell = Cell(writer, user_key, value, stamp if writer.stamp is None else writer.stamp)
                 if op == _REPLACED:
                     cells[0] = cell
                 elif op == _APPENDED:
                     cells[len(cells)] = cell
                 elif op in (_PUT, _REMOVED) and user_key is not None:
-                    name = same(version, "user_key", user_key)
+                    name = same(writer, "user_key", user_key)
                     if op == _PUT:
                         cells[name] = cell
                     else:
                         cells.pop(name, None)
                 else:
-                    raise part.reader.corruption(number, f"step {op} of {version.stored.label}")
+                    raise part.reader.corruption(number, f"step {op} of {writer.stored.label}")
     return [
-        Entry(group, key, namespace, version, list(cells.values()))
-        for (group, key, _), (version, namespace, cells) in sorted(found.items(), key=_order)
+        Entry(group, key, namespace, writer, list(cells.values()))
+        for (group, key, _), (writer, namespace, cells) in sorted(found.items(), key=_order)
         if cells
     ]
 

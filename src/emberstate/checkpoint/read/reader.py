@@ -36,15 +36,15 @@ from emberstate.checkpoint.manifest.catalogue import (
     read_savepoint,
     savepoint_names,
 )
-from emberstate.checkpoint.manifest.decisions import Evolution
+from emberstate.checkpoint.manifest.decisions import FileDecisions
 from emberstate.checkpoint.manifest.location_hints import nothing_in
 from emberstate.checkpoint.manifest.model import Manifest, Operator, StateFile
 from emberstate.checkpoint.manifest.open_files import open_state_file
 from emberstate.checkpoint.manifest.pins import Pin, pin
-from emberstate.checkpoint.read.entries import Entry, entries_of, version_in
-from emberstate.checkpoint.read.state_columns import ArrowTable
+from emberstate.checkpoint.read.entries import Entry, entries_of, schema_in
+from emberstate.checkpoint.read.state_columns import StateColumns
 from emberstate.checkpoint.restore.check import check_restore
-from emberstate.checkpoint.restore.file_slice import RestorePart
+from emberstate.checkpoint.restore.file_slice import FileSlice
 from emberstate.checkpoint.restore.load import load
 from emberstate.errors import CheckpointCollectedError, KeyContextError, KeyGroupError, StateDeclarationError
 from emberstate.heap.backend import HeapKeyedStateBackend
@@ -154,9 +154,9 @@ class CheckpointReader:
         found: dict[str, tuple[tuple[int, int], StoredState]] = {}
         for slot in self._operator(operator).slots:
             for position, file in enumerate(slot.files):
-                evolution, age = file.decisions, (file.number, position)
+                decisions, age = file.decisions, (file.number, position)
                 for stored in self._file(file).meta.states:
-                    name = evolution.name_of(stored.address)
+                    name = decisions.name_of(stored.address)
                     if name is not None and (name not in found or found[name][0] < age):
                         present = dataclasses.replace(stored, name=name.removeprefix(TIMERS_PREFIX))
                         found[name] = (age, present)
@@ -242,16 +242,16 @@ class CheckpointReader:
         """The same, a few key groups at a time."""
         return self._arrow(operator, state, key_groups)[1]
 
-    def parts(self, operator: str, key_groups: KeyGroupRange) -> list[RestorePart]:
+    def parts(self, operator: str, key_groups: KeyGroupRange) -> list[FileSlice]:
         """The state files of some key groups, in the order to apply them."""
         return [
-            RestorePart(self._file(file), file.key_groups, file.decisions)
+            FileSlice(self._file(file), file.key_groups, file.decisions)
             for slot in self._operator(operator).slots
             for file in slot.files
             if file.key_groups.intersection(key_groups)
         ]
 
-    def table(self, operator: str, state: str) -> ArrowTable:
+    def table(self, operator: str, state: str) -> StateColumns:
         """How a state, or the timers of queue `timers/…`, becomes a table."""
         found = self._operator(operator)
         states = {stored.address: stored for stored in self.states(operator)}
@@ -259,15 +259,15 @@ class CheckpointReader:
             raise StateDeclarationError(
                 f"operator {operator!r} has no state {state!r} in {self.manifest.describe()}; it has {sorted(states)}"
             )
-        versions = {
+        writers = {
             place[1]
             for part in self.parts(operator, KeyGroupRange(0, found.max_parallelism - 1))
-            if (place := version_in(part, state)) is not None
+            if (place := schema_in(part, state)) is not None
         }
-        return ArrowTable(states[state], versions, found.key_schema)
+        return StateColumns(states[state], writers, found.key_schema)
 
     def scan(
-        self, operator: str, table: ArrowTable, key_groups: Iterable[int] | None = None
+        self, operator: str, table: StateColumns, key_groups: Iterable[int] | None = None
     ) -> Iterator[tuple[KeyGroupRange, list[Entry]]]:
         """The entries of a state as they are stored, some key groups at a time, in order: for whoever counts."""
         groups = None if key_groups is None else list(key_groups)
@@ -317,10 +317,10 @@ class CheckpointReader:
                 self._files[file.id] = open_state_file(self.storage, file)
         return self._files[file.id]
 
-    def _table(self, operator: str, state: str) -> tuple[Operator, ArrowTable]:
+    def _table(self, operator: str, state: str) -> tuple[Operator, StateColumns]:
         return self._operator(operator), self.table(operator, state)
 
-    def _entries(self, operator: Operator, table: ArrowTable, groups: list[int] | None) -> Iterator[list[Entry]]:
+    def _entries(self, operator: Operator, table: StateColumns, groups: list[int] | None) -> Iterator[list[Entry]]:
         return (entries for _, entries in self.scan(operator.name, table, groups) if entries)
 
     def _arrow(
@@ -328,7 +328,7 @@ class CheckpointReader:
     ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
         groups = None if key_groups is None else list(key_groups)
         found, table = self._table(operator, state)
-        if table.needs_look:
+        if table.needs_profile:
             for entries in self._entries(found, table, None):  # all, so that parts of a table fit together
                 table.look_at(entries)
         schema = table.schema()
@@ -352,7 +352,7 @@ class CheckpointReader:
         backend.get_internal_state(descriptor, namespace, namespace_type=namespace_type)
         parts = [_only(part, descriptor.name) for part in self.parts(operator.name, groups)]
         verdict = check_restore(
-            [(part.reader.meta, part.evolution) for part in parts],
+            [(part.reader.meta, part.decisions) for part in parts],
             bindings_of(backend),
             key_schema=backend.context.key_schema,
             max_parallelism=backend.context.max_parallelism,
@@ -397,11 +397,11 @@ def _opened(storage: Storage, number: int, pin_for: str | None) -> CheckpointRea
         raise
 
 
-def _only(part: RestorePart, state: str) -> RestorePart:
+def _only(part: FileSlice, state: str) -> FileSlice:
     """The part with all other states dropped."""
-    names = (part.evolution.name_of(stored.address) for stored in part.reader.meta.states)
-    others = Evolution(frozenset(name for name in names if name is not None and name != state))
-    return RestorePart(part.reader, part.key_groups, part.evolution.then(others))
+    names = (part.decisions.name_of(stored.address) for stored in part.reader.meta.states)
+    others = FileDecisions(frozenset(name for name in names if name is not None and name != state))
+    return FileSlice(part.reader, part.key_groups, part.decisions.then(others))
 
 
 def group_ranges(operator: Operator, groups: list[int] | None) -> Iterator[KeyGroupRange]:

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from emberstate.checkpoint.files.meta import StoredState
 from emberstate.checkpoint.manifest.model import Operator
-from emberstate.checkpoint.read.arrow_values import Look
+from emberstate.checkpoint.read.arrow_values import ColumnProfile
 from emberstate.checkpoint.read.change_feed import ChangeFeed
 from emberstate.checkpoint.read.entries import Entry
 from emberstate.checkpoint.read.reader import CheckpointReader
@@ -84,7 +84,7 @@ class StateScan:
     schema: pa.Schema
     #: How many parts it should be read in.
     parts: int
-    looks: Mapping[str, Look]
+    profiles: Mapping[str, ColumnProfile]
     ttl_micros: int | None
 
     def groups_of_part(self, part: int, parts: int) -> tuple[int, ...]:
@@ -102,11 +102,11 @@ class StateScan:
             if self.since is not None:
                 old = stack.enter_context(self.since.open(location))
                 feed = ChangeFeed(old, reader, self.operator, self.state)
-                feed.take_looks(self.looks)
+                feed.take_profiles(self.profiles)
                 yield from feed.batches(wanted, BATCH_ROWS, self.key)
                 return
             table = reader.table(self.operator, self.state)
-            table.take_looks(self.looks)
+            table.take_profiles(self.profiles)
             columns = pa.schema([field for field in self.schema if field.name != "expires"])
             for _, entries in reader.scan(self.operator, table, wanted):
                 for some in _slices(_of_key(entries, self.key)):
@@ -141,15 +141,15 @@ def plan_scan(
         name = CheckpointName.of(reader, savepoint)
         if since is None:
             table = reader.table(found.name, state)
-            if table.needs_look:
+            if table.needs_profile:
                 for _, entries in reader.scan(found.name, table, groups):
                     table.look_at(_of_key(entries, wanted))
-            stored, schema, looks, first = table.state, _schema(table.schema(), table.state), table.looks, None
+            stored, schema, profiles, first = table.state, _schema(table.schema(), table.state), table.profiles, None
         else:
             old = stack.enter_context(CheckpointReader.open(location, since))
             first = CheckpointName.of(old, None)
             feed = ChangeFeed(old, reader, found.name, state)
-            stored, schema, looks = feed.state, feed.look(groups, wanted), feed.looks
+            stored, schema, profiles = feed.state, feed.look(groups, wanted), feed.profiles
         return StateScan(
             checkpoint=name,
             since=first,
@@ -159,7 +159,7 @@ def plan_scan(
             key=wanted,
             schema=schema,
             parts=_parts(found, groups),
-            looks=looks,
+            profiles=profiles,
             ttl_micros=None if stored.ttl is None else stored.ttl.micros,
         )
 

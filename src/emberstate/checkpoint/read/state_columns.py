@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from emberstate.checkpoint.files.field_paths import field_paths
 from emberstate.checkpoint.files.meta import TIMERS, StoredState
-from emberstate.checkpoint.read.arrow_values import Look, arrow_type, needs_look, plain_decoder
-from emberstate.checkpoint.read.entries import Cell, Entry, Version
+from emberstate.checkpoint.read.arrow_values import ColumnProfile, arrow_type, needs_profile, plain_decoder
+from emberstate.checkpoint.read.entries import Cell, Entry, WriterSchema
 from emberstate.codec import TypeSchema
 from emberstate.errors import CodecError, CorruptionError, RestoreRefusedError
 from emberstate.keygroups import KeySchema
@@ -39,50 +39,50 @@ _KEY_TYPES: Final[dict[str, Any]] = {
 T = TypeVar("T")
 
 
-class ArrowTable:
+class StateColumns:
     """How a state becomes a table."""
 
-    def __init__(self, state: StoredState, versions: Iterable[Version], key_schema: tuple[str, ...]) -> None:
-        """`state` as it is declared now; `versions` are all that its files have."""
+    def __init__(self, state: StoredState, writers: Iterable[WriterSchema], key_schema: tuple[str, ...]) -> None:
+        """`state` as it is declared now; `writers` are all that its files have."""
         self.state = state
-        self._versions = list(versions)
+        self._writers = list(writers)
         self._key_names = ["key"] if len(key_schema) == 1 else [f"key_{i}" for i in range(len(key_schema))]
         self._key_types = [_key_type(name) for name in key_schema]
         self._decode_key = key_bytes(KeySchema(key_schema)).decode
-        self._looks = {part: Look() for part in ("namespace", "user_key", "value")}
-        self._decoders: dict[tuple[Version, str], Callable[[bytes], Any]] = {}
+        self._profiles = {part: ColumnProfile() for part in ("namespace", "user_key", "value")}
+        self._decoders: dict[tuple[WriterSchema, str], Callable[[bytes], Any]] = {}
         self._alike = {
-            part: all(_schema(version.stored, part) == _schema(state, part) for version in self._versions)
+            part: all(_schema(writer.stored, part) == _schema(state, part) for writer in self._writers)
             for part in ("namespace", "user_key")
         }
 
     @property
-    def needs_look(self) -> bool:
+    def needs_profile(self) -> bool:
         """Whether all entries must be looked at (`look_at`) before there is a schema."""
-        return any(needs_look(_schema(self.state, part)) for part in self._looks)
+        return any(needs_profile(_schema(self.state, part)) for part in self._profiles)
 
-    def same(self, version: Version, part: str, data: bytes) -> bytes:
+    def same(self, writer: WriterSchema, part: str, data: bytes) -> bytes:
         """What two namespaces or user keys have in common exactly if they are the same; for `entries_of`."""
         if self._alike[part]:
             return data
-        return msgspec.msgpack.encode(self._decode(version, part, data))
+        return msgspec.msgpack.encode(self._decode(writer, part, data))
 
     def look_at(self, entries: Iterable[Entry]) -> None:
         """Let the types of columns fit these entries."""
         for entry in entries:
-            self._decode(entry.version, "namespace", entry.namespace)
+            self._decode(entry.writer, "namespace", entry.namespace)
             for cell in entry.cells:
-                self._decode(cell.version, "user_key", cell.user_key)
-                self._decode(cell.version, "value", cell.value)
+                self._decode(cell.writer, "user_key", cell.user_key)
+                self._decode(cell.writer, "value", cell.value)
 
     @property
-    def looks(self) -> dict[str, Look]:
+    def profiles(self) -> dict[str, ColumnProfile]:
         """What was seen when entries were looked at: for another table of the same state, elsewhere."""
-        return dict(self._looks)
+        return dict(self._profiles)
 
-    def take_looks(self, looks: Mapping[str, Look]) -> None:
+    def take_profiles(self, profiles: Mapping[str, ColumnProfile]) -> None:
         """Have seen what another table of the same state has; before anything is decoded."""
-        self._looks.update(looks)
+        self._profiles.update(profiles)
 
     def key(self, entry: Entry) -> Any:
         """The key of an entry."""
@@ -90,24 +90,25 @@ class ArrowTable:
 
     def timers(self, entry: Entry) -> list[tuple[int, str, Any]]:
         """(time, name, namespace) of an entry of a timer queue, namespaces as plain values."""
-        decoded = [self._decode(cell.version, "user_key", cell.user_key) for cell in entry.cells]
+        decoded = [self._decode(cell.writer, "user_key", cell.user_key) for cell in entry.cells]
         return [(timer["_0"], timer["_1"], timer["_2"]) for timer in decoded]
 
     def schema(self) -> pa.Schema:
         """The columns and their types."""
         columns = dict(zip(self._key_names, self._key_types, strict=True))
-        user_key, look = self.state.user_key, self._looks["user_key"]
+        user_key, profile = self.state.user_key, self._profiles["user_key"]
         if self.state.kind == TIMERS:
             assert user_key is not None
-            columns |= {"time": _INSTANT, "name": pa.string(), "namespace": arrow_type(user_key.items[2], look, "$[2]")}
+            namespace = arrow_type(user_key.items[2], profile, "$[2]")
+            columns |= {"time": _INSTANT, "name": pa.string(), "namespace": namespace}
             return pa.schema(list(columns.items()))
-        columns["namespace"] = arrow_type(self.state.namespace, self._looks["namespace"])
+        columns["namespace"] = arrow_type(self.state.namespace, self._profiles["namespace"])
         if user_key is not None:
-            columns["user_key"] = arrow_type(user_key, look)
+            columns["user_key"] = arrow_type(user_key, profile)
         if self.state.kind == "list":
             columns["position"] = pa.int64()
         assert self.state.type is not None
-        columns["value"] = arrow_type(self.state.type, self._looks["value"])
+        columns["value"] = arrow_type(self.state.type, self._profiles["value"])
         if self.state.ttl is not None:
             columns["stamp"] = _INSTANT
         return pa.schema(list(columns.items()))
@@ -134,7 +135,7 @@ class ArrowTable:
 
     def value(self, cell: Cell) -> Any:
         """The value of a cell, as plain data."""
-        return self._decode(cell.version, "value", cell.value)
+        return self._decode(cell.writer, "value", cell.value)
 
     def columns_to_batch(self, columns: Mapping[str, list[Any]], schema: pa.Schema) -> pa.RecordBatch:
         """A batch of columns that were put together from `row`."""
@@ -142,15 +143,15 @@ class ArrowTable:
 
     def _state_row(self, entry: Entry, cell: Cell, position: int) -> Mapping[str, Any]:
         return {
-            "namespace": self._decode(entry.version, "namespace", entry.namespace),
-            "user_key": self._decode(cell.version, "user_key", cell.user_key),
+            "namespace": self._decode(entry.writer, "namespace", entry.namespace),
+            "user_key": self._decode(cell.writer, "user_key", cell.user_key),
             "position": position,
-            "value": self._decode(cell.version, "value", cell.value),
+            "value": self._decode(cell.writer, "value", cell.value),
             "stamp": cell.stamp,
         }
 
     def _timer_row(self, entry: Entry, cell: Cell, position: int) -> Mapping[str, Any]:
-        timer = self._decode(cell.version, "user_key", cell.user_key)
+        timer = self._decode(cell.writer, "user_key", cell.user_key)
         return {"time": timer["_0"], "name": timer["_1"], "namespace": timer["_2"]}
 
     def _array(self, values: list[Any], field: pa.Field) -> pa.Array:
@@ -162,23 +163,23 @@ class ArrowTable:
                 f"were written under an older type; let the job write a base, and read a checkpoint after that"
             ) from None
 
-    def _decode(self, version: Version, part: str, data: bytes | None) -> Any:
+    def _decode(self, writer: WriterSchema, part: str, data: bytes | None) -> Any:
         if data is None:
             return None
-        decoder = self._decoders.get((version, part))
+        decoder = self._decoders.get((writer, part))
         if decoder is None:
-            decoder = self._decoders[version, part] = self._decoder(version, part)
+            decoder = self._decoders[writer, part] = self._decoder(writer, part)
         return self._guarded(decoder, data, part)
 
-    def _decoder(self, version: Version, part: str) -> Callable[[bytes], Any]:
-        stored = _schema(version.stored, part)
+    def _decoder(self, writer: WriterSchema, part: str) -> Callable[[bytes], Any]:
+        stored = _schema(writer.stored, part)
         if stored is None:
             return bytes
         present = _schema(self.state, part)
         # A rename is meant for the value if a key still has the field.
         still = set() if part == "value" or present is None else set(field_paths(present))
-        renames = {path: name for path, name in version.renames if path not in still}
-        return plain_decoder(stored, renames, self._looks[part])
+        renames = {path: name for path, name in writer.renames if path not in still}
+        return plain_decoder(stored, renames, self._profiles[part])
 
     def _guarded(self, decode: Callable[[bytes], T], data: bytes, part: str) -> T:
         try:

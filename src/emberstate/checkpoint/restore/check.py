@@ -18,7 +18,7 @@ from typing import Any
 from emberstate.checkpoint.files.bindings import StateBinding
 from emberstate.checkpoint.files.field_paths import backward, has_field
 from emberstate.checkpoint.files.meta import TIMERS, TIMERS_PREFIX, FileMeta, StoredState
-from emberstate.checkpoint.manifest.decisions import NOTHING_SETTLED, Evolution, Settled, is_queue
+from emberstate.checkpoint.manifest.decisions import NO_PAST_CHOICES, FileDecisions, PastChoices, is_queue
 from emberstate.checkpoint.restore.choices import NOTHING, Options
 from emberstate.checkpoint.restore.compare import Found, judge, merged, not_kept
 from emberstate.checkpoint.restore.undeclared import timer_namespace
@@ -28,7 +28,7 @@ from emberstate.state.ttl.config import TtlClock
 
 
 def check_restore(
-    files: Iterable[tuple[FileMeta, Evolution]],
+    files: Iterable[tuple[FileMeta, FileDecisions]],
     declared: Iterable[StateBinding],
     *,
     key_schema: KeySchema,
@@ -38,7 +38,7 @@ def check_restore(
     drop_states: Iterable[str] = (),
     keep_states: Iterable[str] = (),
     ttl_clock: TtlClock | None = None,
-    settled: Settled = NOTHING_SETTLED,
+    past_choices: PastChoices = NO_PAST_CHOICES,
 ) -> RestoreVerdict:
     """The verdict on restoring `files`, each with what is remembered beside it, into what is `declared`.
 
@@ -51,13 +51,13 @@ def check_restore(
     >>> keys, total = KeySchema.from_python(str), binding_of_state(ValueStateDescriptor("total", int))
     >>> file = FileMeta("base", keys.type_names, 128, KeyGroupRange(0, 127), (total.stored,))
     >>> now = [binding_of_state(ValueStateDescriptor("Total", int))]
-    >>> print(check_restore([(file, Evolution())], now, key_schema=keys, max_parallelism=128))
+    >>> print(check_restore([(file, FileDecisions())], now, key_schema=keys, max_parallelism=128))
     refused
     Total  new
     total  refused  it is stored and not declared; declared is 'Total', which differs only in case; \
 if it is the same: rename_states={'total': 'Total'}; else drop_states=['total'] or keep_states=['total']
     """
-    options = Options(rename_states, rename_fields, drop_states, keep_states, settled)
+    options = Options(rename_states, rename_fields, drop_states, keep_states, past_choices)
     check = _Check(declared, options, ttl_clock)
     for meta, older in files:
         check.add_file(meta, older, key_schema, max_parallelism)
@@ -81,11 +81,11 @@ class _Check:
         self._stored: set[str] = set()  # all names in the files, as they are now
         self._dropped_before: set[str] = set()
         self._fields: dict[str, set[str]] = {}  # state → the renamed fields that were found
-        self._evolutions: list[Evolution] = []
+        self._decisions: list[FileDecisions] = []
 
     # -- files ----------------------------------------------------------------------------------------------
 
-    def add_file(self, meta: FileMeta, older: Evolution, key_schema: KeySchema, max_parallelism: int) -> None:
+    def add_file(self, meta: FileMeta, older: FileDecisions, key_schema: KeySchema, max_parallelism: int) -> None:
         """Judge the states of one file."""
         if meta.key_schema != key_schema.type_names:
             self._problem(
@@ -101,15 +101,15 @@ class _Check:
                 "keep it, or rewrite the checkpoint offline",
             )
         self._dropped_before |= older.drop_states
-        evolution = older.then(self._options.decisions).restricted_to(meta.states)
-        fields, stamps = dict(evolution.rename_fields), dict(evolution.stamps)
+        decisions = older.then(self._options.decisions).restricted_to(meta.states)
+        fields, stamps = dict(decisions.rename_fields), dict(decisions.stamps)
         targets: Counter[str] = Counter()
         for stored in meta.states:
-            target = self._place(stored, older, evolution)
+            target = self._place(stored, older, decisions)
             if target is None:
                 continue
             targets[target] += 1
-            found = self._judge(stored, older, evolution, target)
+            found = self._judge(stored, older, decisions, target)
             self._found.setdefault(target, []).append(found)
             fields[stored.address] = found.renames
             stamps.pop(stored.address, None)
@@ -118,11 +118,11 @@ class _Check:
         for target, count in targets.items():
             if count > 1:
                 self._problem(target, f"{count} stored states would be this one", "correct rename_states")
-        self._evolutions.append(Evolution(evolution.drop_states, evolution.rename_states, fields, stamps))
+        self._decisions.append(FileDecisions(decisions.drop_states, decisions.rename_states, fields, stamps))
 
-    def _place(self, stored: StoredState, older: Evolution, evolution: Evolution) -> str | None:
+    def _place(self, stored: StoredState, older: FileDecisions, decisions: FileDecisions) -> str | None:
         """The declared state that a stored one goes into, or None; what else becomes of it is noted."""
-        before, now = older.name_of(stored.address), evolution.name_of(stored.address)
+        before, now = older.name_of(stored.address), decisions.name_of(stored.address)
         if before is None or now is None:
             self._dropped[before or stored.address] = None
             self._stored |= {before} if before is not None else set()
@@ -134,17 +134,17 @@ class _Check:
         if now == before and stored.kind == TIMERS and timer_namespace(stored).kind == "str":
             self._queues[name] = None
         elif now in self._options.keep_states:
-            pending = stored.address in evolution.rename_fields or stored.address in evolution.stamps
+            pending = stored.address in decisions.rename_fields or stored.address in decisions.stamps
             self._kept.setdefault(now, []).append((dataclasses.replace(stored, name=name), pending))
         elif now == before:  # a rename to what is not declared is an option's mistake, and said there
             self._undeclared[now] = stored
         return None
 
-    def _judge(self, stored: StoredState, older: Evolution, evolution: Evolution, target: str) -> Found:
+    def _judge(self, stored: StoredState, older: FileDecisions, decisions: FileDecisions, target: str) -> Found:
         before = older.name_of(stored.address)
         assert before is not None
         asked = self._asked(stored, older.fields_of(stored.address), before, self._declared[target])
-        renames = evolution.fields_of(stored.address)
+        renames = decisions.fields_of(stored.address)
         stamp = (older.stamps[stored.address],) if stored.address in older.stamps else ()
         # Files of one chain declare the same: thousands of files, a few different states.
         case = (stored, target, frozenset(renames.items()), frozenset(asked), stamp)
@@ -178,7 +178,7 @@ class _Check:
 
     def _check_unused(self) -> None:
         """Refuse options that name nothing, unless an earlier start has done what they say."""
-        decisions, before = self._options.decisions, self._options.settled.decisions
+        decisions, before = self._options.decisions, self._options.past_choices.decisions
         for option, name in self._options.unused(self._stored, self._dropped_before):
             self._problem(option, f"{name!r} names no stored state{self._instead(name)}", "correct or remove it")
         for old, new in sorted(decisions.rename_states.items()):
@@ -214,8 +214,8 @@ class _Check:
         return RestoreVerdict(
             tuple(sorted(states, key=lambda state: (is_queue(state.name), state.name, state.kind))),
             tuple(self._problems),
-            tuple(self._evolutions),
-            self._options.settled.with_options(self._options.decisions, self._options.keep_states),
+            tuple(self._decisions),
+            self._options.past_choices.with_options(self._options.decisions, self._options.keep_states),
             tuple(found[-1][0] for found in self._kept.values()),
             tuple(self._queues),
         )

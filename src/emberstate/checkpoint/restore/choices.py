@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final, TypedDict
 
-from emberstate.checkpoint.manifest.decisions import NO_EVOLUTION, Evolution, Settled
+from emberstate.checkpoint.manifest.decisions import NO_DECISIONS, FileDecisions, PastChoices
 from emberstate.checkpoint.restore.verdict import StateVerdict
 from emberstate.errors import StateDeclarationError
 
@@ -31,7 +31,7 @@ class RestoreOptions(TypedDict, total=False):
     """Stored states whose rows are passed over."""
     keep_states: Iterable[str]
     """Stored states that are carried along as bytes."""
-    settled: Settled
+    past_choices: PastChoices
     """Of the verdict of the last start."""
 
 
@@ -44,17 +44,17 @@ class Options:
         rename_fields: Mapping[str, Mapping[str, str]],
         drop_states: Iterable[str],
         keep_states: Iterable[str],
-        settled: Settled,
+        past_choices: PastChoices,
     ) -> None:
         self.problems: list[StateVerdict] = []
         self.keep_states = self._names("keep_states", keep_states)
-        self.settled = settled
+        self.past_choices = past_choices
         self._renamed = frozenset(rename_states)
         drop = self._names("drop_states", drop_states)
         try:
-            self.decisions = Evolution(drop, rename_states, rename_fields)
+            self.decisions = FileDecisions(drop, rename_states, rename_fields)
         except StateDeclarationError as error:
-            self.decisions = NO_EVOLUTION
+            self.decisions = NO_DECISIONS
             self.problems.append(_problem("options", str(error), "correct the options"))
 
     def _names(self, option: str, names: Iterable[str]) -> frozenset[str]:
@@ -97,11 +97,11 @@ class Options:
     def unused(self, stored: Collection[str], dropped: Collection[str]) -> Iterator[tuple[str, str]]:
         """(option, name) that names none of the `stored` states, unless it was done before: it is `dropped`, or
         settled."""
-        decisions, before = self.decisions, self.settled.decisions
+        decisions, before = self.decisions, self.past_choices.decisions
         for name in sorted(decisions.drop_states):
             if name not in stored and name not in dropped and name not in before.drop_states:
                 yield "drop_states", name
-        for name in sorted(self.keep_states - self.settled.keep_states):
+        for name in sorted(self.keep_states - self.past_choices.keep_states):
             if name not in stored:
                 yield "keep_states", name
         renamed = {old for old, new in decisions.rename_states.items() if new in stored}

@@ -79,7 +79,7 @@ class Found:
     renames: dict[str, str]
     """Its fields, by their paths in the file: renamed to what, or gone."""
     stamp: tuple[int | None, ...]
-    """As in `Evolution.stamps`; () if the rows' own stamps count, or none are needed."""
+    """As in `FileDecisions.stamps`; () if the rows' own stamps count, or none are needed."""
     fields: list[str] = dataclasses.field(default_factory=list)
     refusals: list[tuple[str, str]] = dataclasses.field(default_factory=list)  # reason, what to do
     advice: str = ""

@@ -1,4 +1,4 @@
-"""`RestorePart`: a reference to a state file, as a manifest has it.
+"""`FileSlice`: a reference to a state file, as a manifest has it.
 
 After rescaling, one file is referred to for several disjoint ranges of key groups, each followed by deltas of
 its own; and for each, what was decided about the file's states goes along.
@@ -11,18 +11,18 @@ from __future__ import annotations
 import dataclasses
 
 from emberstate.checkpoint.files.reader import StateFileReader
-from emberstate.checkpoint.manifest.decisions import NO_EVOLUTION, Evolution
+from emberstate.checkpoint.manifest.decisions import NO_DECISIONS, FileDecisions
 from emberstate.errors import CorruptionError
 from emberstate.keygroups import KeyGroupRange
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class RestorePart:
+class FileSlice:
     """Some key groups of a file, and what was decided about its states."""
 
     reader: StateFileReader
     key_groups: KeyGroupRange
-    evolution: Evolution = NO_EVOLUTION
+    decisions: FileDecisions = NO_DECISIONS
 
     def __post_init__(self) -> None:
         covered = self.reader.meta.key_groups
@@ -33,11 +33,11 @@ class RestorePart:
             )
 
     @staticmethod
-    def whole(reader: StateFileReader, evolution: Evolution = NO_EVOLUTION) -> RestorePart:
+    def whole(reader: StateFileReader, decisions: FileDecisions = NO_DECISIONS) -> FileSlice:
         """All of a file."""
-        return RestorePart(reader, reader.meta.key_groups, evolution)
+        return FileSlice(reader, reader.meta.key_groups, decisions)
 
 
-def as_part(part: RestorePart | StateFileReader) -> RestorePart:
+def as_slice(part: FileSlice | StateFileReader) -> FileSlice:
     """The part; a reader stands for all of its file."""
-    return part if isinstance(part, RestorePart) else RestorePart.whole(part)
+    return part if isinstance(part, FileSlice) else FileSlice.whole(part)

@@ -25,11 +25,11 @@ import pyarrow as pa
 from emberstate.checkpoint.files.bindings import StateBinding, bindings_of
 from emberstate.checkpoint.files.meta import TIMERS, StoredState
 from emberstate.checkpoint.files.reader import StateFileReader
-from emberstate.checkpoint.manifest.decisions import Evolution
+from emberstate.checkpoint.manifest.decisions import FileDecisions
 from emberstate.checkpoint.restore.check import check_restore
 from emberstate.checkpoint.restore.choices import RestoreOptions
 from emberstate.checkpoint.restore.compare import Part, namespace_part, user_key_part, value_part
-from emberstate.checkpoint.restore.file_slice import RestorePart, as_part
+from emberstate.checkpoint.restore.file_slice import FileSlice, as_slice
 from emberstate.checkpoint.restore.undeclared import keep
 from emberstate.checkpoint.restore.verdict import RestoreVerdict
 from emberstate.codec import OpaqueCodec, compare, decoder_for
@@ -58,7 +58,7 @@ class RestoreCounts:
 
 
 def restore(
-    parts: Iterable[RestorePart | StateFileReader],
+    parts: Iterable[FileSlice | StateFileReader],
     backend: KeyedStateBackend,
     **options: Unpack[RestoreOptions],
 ) -> RestoreCounts:
@@ -70,17 +70,17 @@ def restore(
     The states must be registered (`get_partitioned_state`) and the backend empty and never snapshotted. Timer
     queues that are stored and not there yet are made if their namespaces are strings.
 
-    A slot of many is given the parts with the evolutions of a verdict on all files, and of the options only
-    `keep_states` and the verdict's `settled`.
+    A slot of many is given the parts with the decisions of a verdict on all files, and of the options only
+    `keep_states` and the verdict's `past_choices`.
 
     Raises:
         RestoreRefusedError: the files do not fit what is declared; nothing was changed.
         CorruptionError: a file is damaged; the backend is of no use any more.
     """
-    todo = [as_part(part) for part in parts]
+    todo = [as_slice(part) for part in parts]
     backend.check_unused()
     verdict = check_restore(
-        [(part.reader.meta, part.evolution) for part in todo],
+        [(part.reader.meta, part.decisions) for part in todo],
         bindings_of(backend),
         key_schema=backend.context.key_schema,
         max_parallelism=backend.context.max_parallelism,
@@ -92,7 +92,7 @@ def restore(
     return load(todo, backend, verdict)
 
 
-def load(todo: Sequence[RestorePart], backend: KeyedStateBackend, verdict: RestoreVerdict) -> RestoreCounts:
+def load(todo: Sequence[FileSlice], backend: KeyedStateBackend, verdict: RestoreVerdict) -> RestoreCounts:
     """Do what a verdict on these parts and this backend says."""
     for name in verdict.queues:
         backend.get_timer_queue(name)
@@ -101,9 +101,9 @@ def load(todo: Sequence[RestorePart], backend: KeyedStateBackend, verdict: Resto
     bindings = {binding.stored.address: binding for binding in bindings_of(backend)}
     decoders = _Decoders(bindings)
     batches = rows = 0
-    for part, evolution in zip(todo, verdict.evolutions, strict=True):
+    for part, decisions in zip(todo, verdict.decisions, strict=True):
         wanted = part.key_groups.intersection(backend.context.key_group_range)
-        loaders = _loaders(part.reader, evolution, backend, decoders) if wanted else []
+        loaders = _loaders(part.reader, decisions, backend, decoders) if wanted else []
         for number, batch in part.reader.batches(wanted):
             rows += _apply(part.reader, number, batch, loaders, wanted)
             batches += 1
@@ -191,19 +191,19 @@ def _view(buffer: pa.Buffer, layout: str, count: int) -> memoryview:
 
 
 def _loaders(
-    reader: StateFileReader, evolution: Evolution, backend: KeyedStateBackend, decoders: _Decoders
+    reader: StateFileReader, decisions: FileDecisions, backend: KeyedStateBackend, decoders: _Decoders
 ) -> list[_Load]:
     """For every state of a file, what loads it."""
     keys = key_bytes(backend.context.key_schema)
     loads: list[_Load] = []
     for stored in reader.meta.states:
-        name = evolution.name_of(stored.address)
+        name = decisions.name_of(stored.address)
         if name is None:
             loads.append(None)
             continue
         binding = decoders.bindings[name]
-        parts = decoders.of(stored, name, evolution.fields_of(stored.address))
-        stamp = evolution.stamps.get(stored.address)
+        parts = decoders.of(stored, name, decisions.fields_of(stored.address))
+        stamp = decisions.stamps.get(stored.address)
         if isinstance(backend, HeapKeyedStateBackend):
             loader: BulkLoader | RowLoader = _heap_loader(reader, stored, binding, backend, keys, parts, stamp)
         else:

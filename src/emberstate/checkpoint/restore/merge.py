@@ -19,7 +19,7 @@ from emberstate.checkpoint.files.meta import FileMeta, StoredState, library_vers
 from emberstate.checkpoint.files.reader import StateFileReader
 from emberstate.checkpoint.files.sorted_rows import Rows
 from emberstate.checkpoint.files.writer import WrittenFile, assemble
-from emberstate.checkpoint.restore.file_slice import RestorePart, as_part
+from emberstate.checkpoint.restore.file_slice import FileSlice, as_slice
 from emberstate.errors import RestoreRefusedError
 from emberstate.keygroups import KeyGroupRange
 from emberstate.state.changes import Op
@@ -69,7 +69,7 @@ class _Steps:
             rows.add(*entry, op, user_key, value, stamp, 1)
 
 
-def merge_deltas(deltas: Sequence[RestorePart | StateFileReader]) -> WrittenFile:
+def merge_deltas(deltas: Sequence[FileSlice | StateFileReader]) -> WrittenFile:
     """One delta for several, given in their order: applying it gives what applying all of them gives.
 
     Of a part, only its key groups are taken; what was decided about its states must be the same for all, and
@@ -79,7 +79,7 @@ def merge_deltas(deltas: Sequence[RestorePart | StateFileReader]) -> WrittenFile
         RestoreRefusedError: they cannot be one file, since a state was declared differently in between, or
             other decisions were taken about them. Write a base instead.
     """
-    parts = [part for part in map(as_part, deltas) if part.key_groups]
+    parts = [part for part in map(as_slice, deltas) if part.key_groups]
     meta = _merged_meta(parts)
     position_of = {state.identity: position for position, state in enumerate(meta.states)}
     entries: dict[_Entry, _Steps] = {}
@@ -105,7 +105,7 @@ def merge_deltas(deltas: Sequence[RestorePart | StateFileReader]) -> WrittenFile
     return assemble(meta, rows)
 
 
-def _merged_meta(parts: Sequence[RestorePart]) -> FileMeta:
+def _merged_meta(parts: Sequence[FileSlice]) -> FileMeta:
     metas = [part.reader.meta for part in parts]
     if not metas or any(meta.kind != "delta" for meta in metas):
         raise RestoreRefusedError(f"only deltas can be merged, found {[meta.kind for meta in metas]}")
@@ -120,7 +120,7 @@ def _merged_meta(parts: Sequence[RestorePart]) -> FileMeta:
                     f"{state.kind} state {state.name!r} was declared differently in between: these deltas "
                     f"cannot be one file. Write a base instead."
                 )
-    if any(part.evolution != parts[0].evolution for part in parts):
+    if any(part.decisions != parts[0].decisions for part in parts):
         raise RestoreRefusedError(
             "states were renamed, dropped or migrated between these deltas: they cannot be one file. Write a base "
             "instead."

@@ -17,7 +17,7 @@ import msgspec
 from emberstate.checkpoint.files.bindings import StateBinding
 from emberstate.checkpoint.files.meta import FileMeta
 from emberstate.checkpoint.manifest.chain import repartition
-from emberstate.checkpoint.manifest.decisions import NOTHING_SETTLED, Evolution, Settled
+from emberstate.checkpoint.manifest.decisions import NO_PAST_CHOICES, FileDecisions, PastChoices
 from emberstate.checkpoint.manifest.model import MAX_CHAIN_FILES, Manifest, Operator, SlotChain, StateFile
 from emberstate.checkpoint.manifest.open_files import open_state_file
 from emberstate.checkpoint.restore.check import check_restore
@@ -66,13 +66,13 @@ def judge(storage: Storage, stored: Operator, spec: OperatorSpec, ttl_clock: Ttl
         drop_states=spec.drop_states,
         keep_states=spec.keep_states,
         ttl_clock=ttl_clock,
-        settled=settled_of(stored),
+        past_choices=past_choices_of(stored),
     )
 
 
-def settled_of(operator: Operator) -> Settled:
+def past_choices_of(operator: Operator) -> PastChoices:
     """What options said about the operator's states at earlier starts."""
-    return Settled.from_dict(operator.settled) if operator.settled else NOTHING_SETTLED
+    return PastChoices.from_dict(operator.settled) if operator.settled else NO_PAST_CHOICES
 
 
 def opened_operators(
@@ -119,9 +119,9 @@ def _opened(
             verdict.refuse()
         except RestoreRefusedError as error:
             raise RestoreRefusedError(f"operator {spec.name!r}: {error}") from None
-        decisions = iter(verdict.evolutions)
+        decisions = iter(verdict.decisions)
         slots = tuple(_evolved(slot, [next(decisions) for _ in slot.files], token) for slot in slots)
-        settled = {} if verdict.settled == NOTHING_SETTLED else verdict.settled.to_dict()
+        settled = {} if verdict.past_choices == NO_PAST_CHOICES else verdict.past_choices.to_dict()
     slots = repartition(slots, [slot.key_groups for slot in empty.slots], token)
     most = max(len(slot.files) for slot in slots)
     if most > MAX_CHAIN_FILES:
@@ -133,7 +133,7 @@ def _opened(
     return msgspec.structs.replace(empty, slots=slots, settled=settled)
 
 
-def _evolved(slot: SlotChain, decisions: Sequence[Evolution], token: str) -> SlotChain:
+def _evolved(slot: SlotChain, decisions: Sequence[FileDecisions], token: str) -> SlotChain:
     """A chain with what was decided; a slot that holds the state as it was must restore if anything was."""
     evolved = [evolution.to_dict() for evolution in decisions]
     if evolved == [file.evolution for file in slot.files]:

@@ -11,7 +11,7 @@ import dataclasses
 from typing import Any, Final, Literal
 
 from emberstate.checkpoint.files.meta import StoredState
-from emberstate.checkpoint.manifest.decisions import NOTHING_SETTLED, Evolution, Settled
+from emberstate.checkpoint.manifest.decisions import NO_PAST_CHOICES, FileDecisions, PastChoices
 from emberstate.errors import RestoreRefusedError
 
 #: How many lines of an error are enough.
@@ -54,9 +54,9 @@ class RestoreVerdict:
     """The verdict on each stored or declared state."""
     problems: tuple[StateVerdict, ...] = ()
     """What is wrong beyond a single state: keys, options."""
-    evolutions: tuple[Evolution, ...] = ()
+    decisions: tuple[FileDecisions, ...] = ()
     """For each file, in the order given, what to remember beside it from now on; not if it is refused."""
-    settled: Settled = NOTHING_SETTLED
+    past_choices: PastChoices = NO_PAST_CHOICES
     """What to hand to `check_restore` at later starts, and to `restore` in every slot, which sees only some of the
     files: so options are not taken for mistakes because what they name is dealt with, or elsewhere."""
     kept: tuple[StoredState, ...] = ()

@@ -207,7 +207,7 @@ def _verified(storage: Storage, number: int | str) -> dict[str, Any]:
 
 
 def _verify(storage: Storage, manifest: Manifest, name: str) -> Verification:
-    with progress(name, sum(place.size for place in manifest.places())) as tick:
+    with progress(name, sum(ref.size for ref in manifest.file_refs())) as tick:
         found = verify(storage, manifest, lambda place: tick(place.size))
     if found.problems and manifest.kind != "savepoint" and manifest.number not in checkpoint_numbers(storage):
         raise CheckpointCollectedError(f"{manifest.describe()} was collected while it was verified")

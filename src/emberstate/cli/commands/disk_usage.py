@@ -121,7 +121,7 @@ def _needs(storage: Storage) -> dict[int, set[str]]:
             manifest = read_checkpoint(storage, number)
         except (CheckpointCollectedError, CorruptionError, RestoreRefusedError):
             continue
-        needs[number] = {manifest_path(number), *(place.path for place in manifest.places())}
+        needs[number] = {manifest_path(number), *(ref.path for ref in manifest.file_refs())}
     return needs
 
 

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from emberstate.checkpoint.manifest.model import Operator
 from emberstate.checkpoint.read.reader import CheckpointReader
-from emberstate.checkpoint.read.state_columns import ArrowTable
+from emberstate.checkpoint.read.state_columns import StateColumns
 from emberstate.cli.console import Refused, Tick, print_json, print_table, progress, size_text
 from emberstate.cli.selection import (
     checkpoint_options,
@@ -80,7 +80,7 @@ def _file(target: Path, name: str, count: int) -> Path:
 def _exported(reader: CheckpointReader, operator: Operator, name: str, file: Path, tick: Tick) -> int:
     """Write one state; how many rows."""
     table = reader.table(operator.name, name)
-    if table.needs_look:
+    if table.needs_profile:
         for groups, entries in reader.scan(operator.name, table):
             table.look_at(entries)
             tick(len(groups))
@@ -109,7 +109,7 @@ def _exported(reader: CheckpointReader, operator: Operator, name: str, file: Pat
     return rows
 
 
-def _batches(reader: CheckpointReader, operator: Operator, table: ArrowTable, tick: Tick) -> Iterator[pa.RecordBatch]:
+def _batches(reader: CheckpointReader, operator: Operator, table: StateColumns, tick: Tick) -> Iterator[pa.RecordBatch]:
     schema = table.schema()
     for groups, entries in reader.scan(operator.name, table):
         if entries:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from emberstate.checkpoint.backends import StateBackend
-from emberstate.checkpoint.manifest.model import Place
-from emberstate.checkpoint.manifest.open_files import read_place
+from emberstate.checkpoint.manifest.model import FileRef
+from emberstate.checkpoint.manifest.open_files import read_ref
 from emberstate.runtime.rows.arrow_rows import arrow_schema
 from emberstate.runtime.rows.outputs import output_batches
 from emberstate.runtime.rows.row import RowType
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 DRIVER_BYTES: Final = 1024 * 1024
 
 #: The bytes of an output, or where they stand.
-StoredOutput = bytes | Place
+StoredOutput = bytes | FileRef
 
 
 def output_frame(
@@ -37,7 +37,7 @@ def output_frame(
 ) -> DataFrame:
     """The rows of some stored outputs, in order of the outputs."""
     slot_storage = backend.open_slot_storage()
-    size = sum(output.size if isinstance(output, Place) else len(output) for output in outputs)
+    size = sum(output.size if isinstance(output, FileRef) else len(output) for output in outputs)
     if slot_storage is None or size <= DRIVER_BYTES:
         storage, schema = backend.open_storage(), arrow_schema(row_type)
         batches = [batch for output in outputs for batch in _batches(storage, output, row_type)]
@@ -67,6 +67,6 @@ class _Reader:
 
 
 def _batches(storage: Storage, output: StoredOutput, row_type: RowType) -> Iterator[pa.RecordBatch]:
-    if isinstance(output, Place):
-        return output_batches(read_place(storage, output), row_type, f"{output.path}, byte {output.offset}")
+    if isinstance(output, FileRef):
+        return output_batches(read_ref(storage, output), row_type, f"{output.path}, byte {output.offset}")
     return output_batches(output, row_type)

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from emberstate.checkpoint.manifest.model import Manifest, Stage
-from emberstate.checkpoint.manifest.open_files import read_place
+from emberstate.checkpoint.manifest.open_files import read_ref
 from emberstate.errors import CorruptionError, RestoreRefusedError, StateDeclarationError
 from emberstate.runtime.rows.outputs import MAIN, output_columns
 from emberstate.runtime.rows.row import RowType
@@ -85,7 +85,7 @@ def _check_unrecorded(storage: Storage, manifest: Manifest, now: RowTypes, opera
             if output.name != MAIN:
                 raise _refused(manifest, f"gave the output {output.name!r}, which this program does not")
             continue  # what the next stage has read
-        found = output_columns(read_place(storage, output.place))
+        found = output_columns(read_ref(storage, output.place))
         if found != row_type:
             columns = f"({found.schema}), this program gives ({row_type.schema})"
             raise _refused(manifest, f"gave output {output.name!r} with the columns {columns}")
