@@ -17,7 +17,9 @@ from tests.project.markdown import ROOT, documents, links
 
 REFERENCE = ROOT / "docs" / "reference.md"
 OPERATIONS = ROOT / "docs" / "operations.md"
-EXCEPTIONS = {name: value for name, value in vars(errors).items() if inspect.isclass(value)}
+EXCEPTIONS = {
+    name: value for name, value in vars(errors).items() if inspect.isclass(value) and issubclass(value, Exception)
+}
 
 
 def section(file: Path, title: str) -> str:
