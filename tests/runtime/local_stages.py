@@ -20,10 +20,10 @@ from emberstate.checkpoint.manifest.open_files import read_ref
 from emberstate.checkpoint.restore.operators import OperatorSpec
 from emberstate.keygroups import slot_for_key_group
 from emberstate.runtime.operator.slot import OperatorSlot
-from emberstate.runtime.operator.stage_spec import JobSpec, RestoreChoices
+from emberstate.runtime.operator.stage_spec import RestoreChoices, StageSpec
 from emberstate.runtime.rows.outputs import MAIN, read_output
 from emberstate.runtime.rows.row import RowType
-from emberstate.spark.driver.job_start import job_specs
+from emberstate.spark.driver.job_start import stage_specs
 from emberstate.spark.driver.watermark import idle_since, next_watermark, stage_watermarks
 from emberstate.testing.input_batches import batches_by_slot
 
@@ -45,14 +45,14 @@ class LocalStages:
         """Lose everything but the checkpoints, and go on with so many slots."""
         self.close()
         plan, rows = self._plan, self._schema
-        self._jobs = job_specs(plan, plan.row_types(rows), rows, {}, parallelism)
+        self._specs = stage_specs(plan, plan.row_types(rows), rows, {}, parallelism)
         specs: list[OperatorSpec] = []
-        for job in self._jobs:
-            template = job.open_template()
-            specs += job.operator_specs(template, RestoreChoices())
+        for stage in self._specs:
+            template = stage.open_template()
+            specs += stage.operator_specs(template, RestoreChoices())
             template.close()
         self._coordinator = CheckpointCoordinator.open(plan.backend.open_storage(), plan.name, specs, policy=_POLICY)
-        self._slots = [[self._new_slot(job) for _ in range(parallelism)] for job in self._jobs]
+        self._slots = [[self._new_slot(stage) for _ in range(parallelism)] for stage in self._specs]
 
     def close(self) -> None:
         """End the slots."""
@@ -87,9 +87,9 @@ class LocalStages:
         manifest = self._coordinator.commit(begun, acknowledgements, None, reached)
         self.late_rows += sum(one.counts.get("late_rows", 0) for one in acknowledgements)
         for output in manifest.outputs:
-            number = next(n for n, job in enumerate(self._jobs) if job.name == output.operator)
-            job = self._jobs[number]
-            row_type = job.handed_on if output.name == MAIN else job.row_types[output.name]
+            number = next(n for n, stage in enumerate(self._specs) if stage.name == output.operator)
+            stage = self._specs[number]
+            row_type = stage.handed_on if output.name == MAIN else stage.row_types[output.name]
             assert row_type is not None
             found = read_output(read_ref(self._plan.backend.open_storage(), output.place), row_type)
             self.outputs.setdefault((output.operator, output.name), []).extend(found)
@@ -97,10 +97,10 @@ class LocalStages:
     def _prepare(self, begun: Transaction, rows: Sequence[Any], end: int | None) -> list[Acknowledgement]:
         later = stage_watermarks(self._plan, self._coordinator.latest.batch, begun.batch)
         done: list[Acknowledgement] = []
-        batches = batches_by_slot([list(rows)], self._jobs[0])
-        for number, (job, slots) in enumerate(zip(self._jobs, self._slots, strict=True)):
-            tasks = [task for task in begun.tasks if task.operator == job.name]
-            before, reached = later.get(job.name, (None, None))
+        batches = batches_by_slot([list(rows)], self._specs[0])
+        for number, (stage, slots) in enumerate(zip(self._specs, self._slots, strict=True)):
+            tasks = [task for task in begun.tasks if task.operator == stage.name]
+            before, reached = later.get(stage.name, (None, None))
             acknowledgements = []
             for slot, task, batch in zip(slots, tasks, batches, strict=True):
                 if number:
@@ -118,12 +118,12 @@ class LocalStages:
             if number:
                 acknowledgements = [msgspec.structs.replace(one, max_event_time=None) for one in acknowledgements]
             done += acknowledgements
-            if number + 1 < len(self._jobs):
-                batches = self._handed_on(acknowledgements, job, self._jobs[number + 1])
+            if number + 1 < len(self._specs):
+                batches = self._handed_on(acknowledgements, stage, self._specs[number + 1])
         return [Acknowledgement.from_bytes(one.to_bytes()) for one in done]
 
     def _handed_on(
-        self, acknowledgements: list[Acknowledgement], job: JobSpec, after: JobSpec
+        self, acknowledgements: list[Acknowledgement], stage: StageSpec, after: StageSpec
     ) -> list[pa.RecordBatch | None]:
         """The main output of all slots, slot by slot, as the slots of the next stage get it."""
         storage, batches = self._plan.backend.open_storage(), []
@@ -146,11 +146,11 @@ class LocalStages:
             of_slot[slot_for_key_group(after.max_parallelism, after.parallelism, group)].append(position)
         return [whole.take(pa.array(positions, pa.int64())) if positions else None for positions in of_slot]
 
-    def _new_slot(self, job: JobSpec) -> OperatorSlot:
+    def _new_slot(self, stage: StageSpec) -> OperatorSlot:
         return OperatorSlot(
-            job.make_operator,
+            stage.make_operator,
             self._plan.backend,
-            job.key_schema,
-            max_parallelism=job.max_parallelism,
+            stage.key_schema,
+            max_parallelism=stage.max_parallelism,
             policy=_POLICY,
         )

@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emberstate.spark.driver.placement import place, preference
+from emberstate.spark.driver.placement import assign, preference
 
 EXECUTORS = st.dictionaries(st.sampled_from("abcdef"), st.integers(1, 8), min_size=1)
 HISTORIES = st.lists(EXECUTORS, min_size=1, max_size=6)
@@ -18,14 +18,14 @@ def test_fair_and_still(parallelism: int, history: list[dict[str, int]]) -> None
     """Catches: a slot without a living executor, an unfair share, a slot that moves though nothing has changed."""
     placed: dict[int, str] = {}
     for cores in history:
-        before, placed = placed, place(parallelism, cores, placed)
+        before, placed = placed, assign(parallelism, cores, placed)
         assert list(placed) == list(range(parallelism))
         counts = Counter(placed.values())
         assert counts.keys() <= cores.keys()
         for executor, count in cores.items():
             fair = parallelism * count / sum(cores.values())
             assert fair - 1 < counts[executor] < fair + 1
-        assert place(parallelism, cores, placed) == placed
+        assert assign(parallelism, cores, placed) == placed
         # Who leaves a living executor leaves one that had more than its share.
         for slot, executor in before.items():
             if executor in cores and placed[slot] != executor:
@@ -36,9 +36,9 @@ def test_fair_and_still(parallelism: int, history: list[dict[str, int]]) -> None
 def test_the_slots_of_one_that_is_lost(parallelism: int, executors: set[str]) -> None:
     """Catches: a lost executor that makes slots move which were not on it."""
     cores = dict.fromkeys(sorted(executors), 1)
-    before = place(parallelism, cores, {})
+    before = assign(parallelism, cores, {})
     lost = cores.popitem()[0]
-    after = place(parallelism, cores, before)
+    after = assign(parallelism, cores, before)
     assert all(after[slot] == executor for slot, executor in before.items() if executor != lost)
 
 
@@ -46,9 +46,9 @@ def test_the_slots_of_one_that_is_lost(parallelism: int, executors: set[str]) ->
 def test_one_that_comes(parallelism: int, executors: set[str]) -> None:
     """Catches: a new executor that gets no slots, or for which slots change places among the others."""
     cores = dict.fromkeys(sorted(executors), 1)
-    before = place(parallelism, cores, {})
+    before = assign(parallelism, cores, {})
     cores["z"] = 1
-    after = place(parallelism, cores, before)
+    after = assign(parallelism, cores, before)
     assert all(after[slot] in (executor, "z") for slot, executor in before.items())
     assert Counter(after.values())["z"] >= parallelism // len(cores)
 
@@ -56,11 +56,11 @@ def test_one_that_comes(parallelism: int, executors: set[str]) -> None:
 def test_small_jobs_are_apart() -> None:
     """Catches: a hundred jobs of one slot that all choose the same executor."""
     executors = [str(number) for number in range(4)]
-    chosen = Counter(place(1, dict.fromkeys(preference(f"job {n}", executors), 1), {})[0] for n in range(100))
+    chosen = Counter(assign(1, dict.fromkeys(preference(f"job {n}", executors), 1), {})[0] for n in range(100))
     assert chosen.keys() == set(executors)
     assert max(chosen.values()) < 50
 
 
 def test_cores_count() -> None:
     """Catches: as many slots for one core as for three."""
-    assert Counter(place(8, {"small": 1, "large": 3}, {}).values()) == {"small": 2, "large": 6}
+    assert Counter(assign(8, {"small": 1, "large": 3}, {}).values()) == {"small": 2, "large": 6}

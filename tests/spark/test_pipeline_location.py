@@ -15,7 +15,7 @@ import pytest
 import emberstate as es
 from emberstate.checkpoint.manifest.catalogue import checkpoint_numbers, read_checkpoint
 from emberstate.runtime.rows.row import RowType
-from emberstate.spark.driver.job_start import job_specs, open_job
+from emberstate.spark.driver.job_start import open_job, stage_specs
 from emberstate.spark.driver.recorded_outputs import recorded_stages
 from emberstate.spark.driver.source_position import SourcePosition
 from tests.patience import PATIENCE
@@ -71,7 +71,7 @@ def open_and_die(root: Path) -> None:
     plan, rows = saved_job(root, Kept())._plan, RowType.of(EVENTS)
     types = plan.row_types(rows)
     stages = recorded_stages({stage.name: found for stage, found in zip(plan.stages, types, strict=True)})
-    open_job(plan, job_specs(plan, types, rows, {}, 2), stages, plan.backend, 0, SourcePosition("q", "run", "0"))
+    open_job(plan, stage_specs(plan, types, rows, {}, 2), stages, plan.backend, 0, SourcePosition("q", "run", "0"))
     os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -379,7 +379,7 @@ class Pipeline:
     def _check_columns(self, first: DataFrame, others: Mapping[str, DataFrame]) -> None:
         self._plan.check_complete()
         row_types = {name: row_type_of_frame(frame.schema, f"input {name!r}") for name, frame in others.items()}
-        self._plan.stages[0].job_spec(
+        self._plan.stages[0].spec(
             row_type_of_frame(first.schema, f"pipeline {self.name!r}"),
             row_types,
             parallelism=1,

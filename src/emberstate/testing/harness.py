@@ -31,7 +31,7 @@ from emberstate.keygroups import DEFAULT_MAX_PARALLELISM
 from emberstate.runtime.functions.domain_timers import KeyedTimer
 from emberstate.runtime.functions.function import ProcessFunction
 from emberstate.runtime.operator.operator import OperatorStatistics
-from emberstate.runtime.operator.stage_spec import JobSpec, RestoreChoices
+from emberstate.runtime.operator.stage_spec import RestoreChoices, StageSpec
 from emberstate.runtime.rows.keyed_input import KeyedInput
 from emberstate.runtime.rows.outputs import MAIN
 from emberstate.runtime.rows.row import Row, RowType
@@ -115,7 +115,7 @@ class Harness:
         time in a pipeline that has: `advance_watermark` moves it.
         """
         first = KeyedInput(schema, [key] if isinstance(key, str) else key, event_time=event_time, zone=zone)
-        spec = JobSpec(
+        spec = StageSpec(
             name=name,
             function=function,
             inputs=(first,) if second is None else (first, second),
@@ -423,7 +423,7 @@ class Harness:
             )
         return inputs[number]
 
-    def _changed(self, function: ProcessFunction | None, parallelism: int | None, output: Schema | None) -> JobSpec:
+    def _changed(self, function: ProcessFunction | None, parallelism: int | None, output: Schema | None) -> StageSpec:
         spec = self._job.spec
         return dataclasses.replace(
             spec,

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from emberstate.errors import RowTypeError
 from emberstate.keygroups import slot_for_key_group
-from emberstate.runtime.operator.stage_spec import JobSpec
+from emberstate.runtime.operator.stage_spec import StageSpec
 from emberstate.runtime.rows.arrow_rows import batch_of
 from emberstate.runtime.rows.columns import INPUT_COLUMN, KEY_GROUP_COLUMN, ROW_COLUMNS
 from emberstate.runtime.rows.keyed_input import InputRows
@@ -39,7 +39,7 @@ def record_batch(rows: list[tuple[Any, ...]], row_type: RowType, what: str) -> p
         raise RowTypeError(f"{what}: {error}") from None
 
 
-def batches_by_slot(rows: Sequence[list[tuple[Any, ...]]], spec: JobSpec) -> list[pa.RecordBatch | None]:
+def batches_by_slot(rows: Sequence[list[tuple[Any, ...]]], spec: StageSpec) -> list[pa.RecordBatch | None]:
     """For every slot the batch of its rows, or None if it has none; `rows` has a list for each input."""
     grouper = spec.key_schema.key_grouper(spec.max_parallelism)
     batches, data = [], []

@@ -31,7 +31,7 @@ from emberstate.checkpoint.restore.verdict import RestoreVerdict
 from emberstate.clock import ManualClock
 from emberstate.runtime.operator.operator import KeyedOperator
 from emberstate.runtime.operator.slot import OperatorSlot, agreed_broadcast
-from emberstate.runtime.operator.stage_spec import JobSpec, RestoreChoices
+from emberstate.runtime.operator.stage_spec import RestoreChoices, StageSpec
 from emberstate.runtime.rows.outputs import read_output
 from emberstate.runtime.rows.row import Row
 from emberstate.state.keyed_state_backend import KeyedStateBackend
@@ -78,7 +78,7 @@ class JobStatistics:
 class LocalJob:
     """Runs the transactions of one operator; opened by `open`, again and again."""
 
-    def __init__(self, spec: JobSpec, state_backend: StateBackend, clock: ManualClock) -> None:
+    def __init__(self, spec: StageSpec, state_backend: StateBackend, clock: ManualClock) -> None:
         self.spec = spec
         self.state_backend = state_backend
         self.storage = state_backend.open_storage()
@@ -93,7 +93,7 @@ class LocalJob:
 
     # -- opening and closing --------------------------------------------------------------------------------
 
-    def open(self, spec: JobSpec, choices: RestoreChoices, start_from: int | None = None) -> None:
+    def open(self, spec: StageSpec, choices: RestoreChoices, start_from: int | None = None) -> None:
         """Take the job over with this program, from the latest checkpoint or the one whose number is given.
 
         If it is refused, what ran before goes on.
@@ -116,7 +116,7 @@ class LocalJob:
         self._coordinator, self._template = coordinator, template
         self._slots = [self._new_slot() for _ in range(spec.parallelism)]
 
-    def verdict(self, spec: JobSpec, choices: RestoreChoices, number: int) -> RestoreVerdict:
+    def verdict(self, spec: StageSpec, choices: RestoreChoices, number: int) -> RestoreVerdict:
         """What would become of the states of a checkpoint under this program; nothing is changed."""
         manifest = read_checkpoint(self.storage, number)
         template = spec.open_template()

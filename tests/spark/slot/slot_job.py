@@ -20,12 +20,12 @@ from emberstate.checkpoint.manifest.chain import ChainPolicy
 from emberstate.checkpoint.manifest.open_files import read_ref
 from emberstate.clock import ManualClock
 from emberstate.runtime.functions.function import KeyedBroadcastProcessFunction, KeyedCoProcessFunction, ProcessFunction
-from emberstate.runtime.operator.stage_spec import JobSpec, RestoreChoices
+from emberstate.runtime.operator.stage_spec import RestoreChoices, StageSpec
 from emberstate.runtime.rows.keyed_input import KeyedInput
 from emberstate.runtime.rows.outputs import read_output
 from emberstate.runtime.rows.row import RowType
 from emberstate.spark.slot.address import Executor, address_of
-from emberstate.spark.slot.client import SlotPlace, run_in_slot
+from emberstate.spark.slot.client import SlotId, run_in_slot
 from emberstate.spark.slot.messages import SlotAnswer, SlotProgram, SlotRequest, program_digest
 from tests.patience import PATIENCE
 from tests.spark.slot.slot_functions import COLUMNS, Adding
@@ -81,7 +81,7 @@ class Job:
 
     def __post_init__(self) -> None:
         input = KeyedInput(COLUMNS, ["key"])
-        self.spec = JobSpec(
+        self.spec = StageSpec(
             name="sums",
             function=self.function,
             inputs=(input, input) if isinstance(self.function, KeyedCoProcessFunction) else (input,),
@@ -105,7 +105,7 @@ class Job:
         )
         template.close()
         program = SlotProgram(
-            job=self.spec,
+            stage=self.spec,
             state_backend=self.backend,
             policy=POLICY,
             drop_null_keys=self.drop_null_keys,
@@ -114,9 +114,9 @@ class Job:
         self.program: bytes = cloudpickle.dumps(program)  # type: ignore[no-untyped-call]
 
     @property
-    def place(self) -> SlotPlace:
-        """Where its slot is."""
-        return SlotPlace(
+    def slot_id(self) -> SlotId:
+        """Its slot."""
+        return SlotId(
             application="application",
             job=self.name,
             operator="sums",
@@ -130,7 +130,7 @@ class Job:
     @property
     def address(self) -> bytes:
         """The name of its slot's socket."""
-        return address_of(self.place, self.executor)
+        return address_of(self.slot_id, self.executor)
 
     def begin(self) -> Transaction:
         """Begin the next batch, or again the one that was begun."""
@@ -157,7 +157,7 @@ class Job:
     def send(self, request: SlotRequest, batches: Iterator[pa.RecordBatch]) -> SlotAnswer:
         """Run a request, as a task does."""
         return run_in_slot(
-            self.place, request, self._program, batches, SCHEMA, executor=self.executor, clock=self.clock
+            self.slot_id, request, self._program, batches, SCHEMA, executor=self.executor, clock=self.clock
         )
 
     def _program(self) -> bytes:

@@ -33,12 +33,12 @@ def world(tmp_path: Path) -> Iterator[World]:
 def run(spark: SparkSession, job: Job, rows: Rows) -> tuple[SlotAnswer, dict[str, int], list[int]]:
     """A transaction whose task is Spark's; its answer, what it put out, and the worker's ancestors."""
     transaction = job.begin()
-    place, program, request = job.place, job.program, job.request(transaction).to_bytes()
+    slot_id, program, request = job.slot_id, job.program, job.request(transaction).to_bytes()
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         first = next(batches)
         found = run_in_slot(
-            place, SlotRequest.from_bytes(request), lambda: program, iter([first, *batches]), first.schema
+            slot_id, SlotRequest.from_bytes(request), lambda: program, iter([first, *batches]), first.schema
         )
         worker = os.getpid()
         pids = [worker, os.getppid(), parent_of(os.getppid())]

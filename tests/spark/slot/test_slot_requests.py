@@ -19,7 +19,7 @@ from emberstate.errors import FencedError, RowTypeError, SlotDiedError, SlotRefu
 from emberstate.runtime.rows.times import MAX_TIME
 from emberstate.spark.slot import client as slot_client
 from emberstate.spark.slot.address import address_of, peer_of
-from emberstate.spark.slot.frames import ConnectionEndedError, Kind, receive_frame, send_frame
+from emberstate.spark.slot.frames import ConnectionEndedError, FrameType, receive_frame, send_frame
 from emberstate.spark.slot.messages import HELLO_SIZE, Hello, SlotAnswer, SlotEnd, SlotFailure
 from emberstate.spark.slot.spawn import spawn
 from tests.patience import PATIENCE
@@ -137,15 +137,15 @@ def test_a_stream_without_its_end_is_not_answered(shared: Job, cut: str) -> None
     with socket.socket(socket.AF_UNIX) as task:
         task.connect(job.address)
         task.sendall(Hello.of(job.token, request).to_bytes())
-        assert receive_frame(task)[0] is Kind.WELCOME
-        send_frame(task, Kind.REQUEST, request.to_bytes())
-        assert receive_frame(task)[0] is Kind.GO
+        assert receive_frame(task)[0] is FrameType.WELCOME
+        send_frame(task, FrameType.REQUEST, request.to_bytes())
+        assert receive_frame(task)[0] is FrameType.GO
         content = stream_of([batch_of([("a", 1, "x" * 100)] * 10)])
         task.sendall(content[: {"in a batch": -300, "after a batch": -8}.get(cut, len(content))])
         if cut == "END tells of more":
-            send_frame(task, Kind.END, SlotEnd(2, 20).to_bytes())
+            send_frame(task, FrameType.END, SlotEnd(2, 20).to_bytes())
             kind, payload = receive_frame(task)
-            assert kind is Kind.FAILURE and SlotFailure.from_bytes(payload).error == "InvariantError"
+            assert kind is FrameType.FAILURE and SlotFailure.from_bytes(payload).error == "InvariantError"
         else:
             task.shutdown(socket.SHUT_WR)
             with pytest.raises(ConnectionEndedError):
@@ -254,7 +254,7 @@ def test_a_wrong_token_is_refused_and_changes_nothing(world: World) -> None:
             guessing.sendall(Hello.of("guessed", request).to_bytes())
             kind, payload = receive_frame(guessing)
         failure = SlotFailure.from_bytes(payload)
-        assert (kind, failure.error) == (Kind.FAILURE, "SlotRefusedError")
+        assert (kind, failure.error) == (FrameType.FAILURE, "SlotRefusedError")
         assert "does not have the token" in failure.message
     with socket.socket(socket.AF_UNIX) as silent, socket.socket(socket.AF_UNIX) as babbling:
         silent.connect(job.address)
@@ -262,7 +262,7 @@ def test_a_wrong_token_is_refused_and_changes_nothing(world: World) -> None:
         babbling.connect(job.address)
         babbling.sendall(b"x" * HELLO_SIZE)
         kind, payload = receive_frame(babbling)
-        assert kind is Kind.FAILURE and SlotFailure.from_bytes(payload).error == "SlotRefusedError"
+        assert kind is FrameType.FAILURE and SlotFailure.from_bytes(payload).error == "SlotRefusedError"
     answer = wanted.ended()
     assert isinstance(answer, SlotAnswer)
     assert job.commit(job.begin(), answer) == {"a": 100_001} and world.pid(job) == pid
@@ -275,7 +275,7 @@ def test_a_name_cannot_be_guessed(world: World) -> None:
     assert job.token.encode() not in name
     for token in ("", "guessed"):
         with socket.socket(socket.AF_UNIX) as squatter:
-            squatter.bind(address_of(dataclasses.replace(job.place, token=token), job.executor))
+            squatter.bind(address_of(dataclasses.replace(job.slot_id, token=token), job.executor))
             assert job.run([("a", 1, "")])[0].start in ("restored", "promoted")
     assert job.address == name and is_bound(name), "whoever has the token finds it again"
 
@@ -284,9 +284,9 @@ def test_a_name_that_is_held_and_never_answers_is_passed_over(world: World, monk
     """Catches: a job that is refused for as long as somebody holds a name, without even listening there."""
     job = world.job()
     incarnation = job.coordinator.holder.incarnation
-    started = spawn(job.place, address_of(job.place, job.executor, 1), job.executor, incarnation)
+    started = spawn(job.slot_id, address_of(job.slot_id, job.executor, 1), job.executor, incarnation)
     assert started is not None
-    wait_for(lambda: _listens(address_of(job.place, job.executor, 1)), "the slot")
+    wait_for(lambda: _listens(address_of(job.slot_id, job.executor, 1)), "the slot")
     with socket.socket(socket.AF_UNIX) as squatter:
         squatter.bind(job.address)
         monkeypatch.setattr(slot_client, "START_SECONDS", 0.1)

@@ -221,11 +221,11 @@ def test_only_the_slots_own_process_is_ended(world: World) -> None:
     pid = world.pid(job)
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(job.address)
-        wrong = SlotPeer(connection, other.place)
+        wrong = SlotPeer(connection, other.slot_id)
         assert (wrong.pid, wrong.uid) == (pid, os.getuid()) and not wrong.kill()
-        right = SlotPeer(connection, job.place)
+        right = SlotPeer(connection, job.slot_id)
     with socket.socketpair()[0] as mine:
-        assert not SlotPeer(mine, job.place).kill(), "this process is no slot"
+        assert not SlotPeer(mine, job.slot_id).kill(), "this process is no slot"
     assert job.run([("a", 1, "")])[1] == {"a": 2}
     assert right.kill()
     wait_for_end(pid)

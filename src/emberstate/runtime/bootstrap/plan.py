@@ -32,7 +32,7 @@ from emberstate.clock import SystemClock
 from emberstate.errors import RowTypeError, StateDeclarationError, StateTypeError
 from emberstate.keygroups import DEFAULT_MAX_PARALLELISM, KeySchema
 from emberstate.runtime.functions.function import KeyedBroadcastProcessFunction, KeyedCoProcessFunction, ProcessFunction
-from emberstate.runtime.operator.stage_spec import JobSpec
+from emberstate.runtime.operator.stage_spec import StageSpec
 from emberstate.runtime.rows.arrow_rows import columns_of
 from emberstate.runtime.rows.keyed_input import KeyedInput
 from emberstate.runtime.rows.row import RowType
@@ -154,7 +154,7 @@ def _declared(
         return {state.name: state for state in states}
     inputs = 2 if isinstance(states, KeyedCoProcessFunction) else 1
     keys = RowType(row_type.columns[row_type.position(column)] for column in key_columns)
-    job = JobSpec(
+    stage = StageSpec(
         name=operator,
         function=states,
         inputs=(KeyedInput(keys, key_columns),) * inputs,
@@ -166,7 +166,7 @@ def _declared(
         parallelism=1,
         max_parallelism=max_parallelism,
     )
-    template = job.open_template()  # states may be asked for in open(), too
+    template = stage.open_template()  # states may be asked for in open(), too
     try:
         registered = template.backend.registered_states
         return {

@@ -1,7 +1,7 @@
-"""`JobSpec`: a function with its inputs and outputs, as a program declares it: what a harness runs, and what travels to
-the slots of a keyed stage on Spark.
+"""`StageSpec`: one keyed stage as a program declares it: a function with its inputs and outputs. The harness runs one;
+on Spark it travels to the stage's slots.
 
-Thread safety: immutable; operators that it makes belong to one thread.
+Thread safety: immutable. An operator that it makes belongs to one thread.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ def _both(first: Mapping[str, str], second: Mapping[str, str], what: str) -> dic
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class JobSpec:
-    """A job of one operator."""
+class StageSpec:
+    """One keyed stage. A job has one or several."""
 
     name: str
     function: ProcessFunction

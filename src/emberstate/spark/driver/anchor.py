@@ -22,7 +22,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from emberstate.runtime.rows.columns import SLOT_COLUMN
-from emberstate.spark.driver.placement import place, preference
+from emberstate.spark.driver.placement import assign, preference
 from emberstate.spark.spark_session import is_local
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class Anchor:
             if not details:
                 return  # they are known in a moment
             cores = {ident: details[ident][1] for ident in preference(self._job, details)}
-            placement = place(self._parallelism, cores, self.placement)
+            placement = assign(self._parallelism, cores, self.placement)
             # The form in which Spark's scheduler takes an executor for a location.
             locations = [f"executor_{details[ident][0]}_{ident}" for ident in placement.values()]
             self._frame = located_slots(spark, locations)

@@ -39,12 +39,12 @@ from emberstate.errors import InvariantError
 from emberstate.runtime.functions.domain_timers import TimeDomain
 from emberstate.runtime.operator.runner import TIMER_QUEUES
 from emberstate.runtime.operator.slot import agreed_broadcast, broadcast_operator_name
-from emberstate.runtime.operator.stage_spec import JobSpec
+from emberstate.runtime.operator.stage_spec import StageSpec
 from emberstate.runtime.rows.outputs import MAIN
 from emberstate.runtime.rows.row import RowType
 from emberstate.runtime.rows.times import MAX_TIME, from_micros
 from emberstate.spark.driver.anchor import Anchor
-from emberstate.spark.driver.job_start import job_specs, open_job
+from emberstate.spark.driver.job_start import open_job, stage_specs
 from emberstate.spark.driver.keyed_frame import keyed_frame
 from emberstate.spark.driver.once_per_batch import once_per_batch
 from emberstate.spark.driver.outputs import StoredOutput, output_frame
@@ -54,7 +54,7 @@ from emberstate.spark.driver.stage_run import StageRun, commit_micros, counts, s
 from emberstate.spark.driver.watermark import holding_back, idle_since, next_watermark, stage_watermarks
 from emberstate.spark.plan.pipeline import PipelinePlan
 from emberstate.spark.progress import Progress
-from emberstate.spark.slot.client import SlotPlace
+from emberstate.spark.slot.client import SlotId
 from emberstate.spark.slot.failure import emberstate_error, naming_sink
 from emberstate.spark.slot.messages import SlotAnswer, SlotProgram, SlotRequest, program_digest
 from emberstate.spark.slot.task import ANSWER_SCHEMA, SlotShim
@@ -91,14 +91,14 @@ class BatchRunner:
         self._backend = backend
         self._parallelism = plan.parallelism or min(spark.sparkContext.defaultParallelism, plan.max_parallelism)
         self._row_types = plan.row_types(input)
-        self._jobs = job_specs(plan, self._row_types, input, others, self._parallelism)
+        self._specs = stage_specs(plan, self._row_types, input, others, self._parallelism)
         self._token = application_token(spark)
         self._anchor = Anchor(plan.name, self._parallelism)
         self._coordinating = threading.Lock()
         row_types = {stage.name: types for stage, types in zip(plan.stages, self._row_types, strict=True)}
         self._stages = recorded_stages(row_types)
-        self._coordinator = open_job(plan, self._jobs, self._stages, backend, batch, position)
-        self._programs = [self._program(spark, number) for number in range(len(self._jobs))]
+        self._coordinator = open_job(plan, self._specs, self._stages, backend, batch, position)
+        self._programs = [self._program(spark, number) for number in range(len(self._specs))]
         self._warned: set[str] = set()  # stages whose late rows were told of
         self._held_back = 0  # batches in a row in which rows came and the watermark stood still
         self.last_progress: Progress | None = None
@@ -128,7 +128,7 @@ class BatchRunner:
 
         stage = self._plan.stages[number]
         program = SlotProgram(
-            job=self._jobs[number],
+            stage=self._specs[number],
             state_backend=self._backend,
             policy=self._plan.policy,
             drop_null_keys=stage.input.null_keys == "drop",
@@ -216,11 +216,11 @@ class BatchRunner:
         timed = self._plan.event_time_stage
         later = stage_watermarks(self._plan, begun.start.times, begun.batch)
         acknowledgements: list[Acknowledgement] = []
-        for number, job in enumerate(self._jobs):
-            tasks, side = _tasks_of(begun, job)
+        for number, stage in enumerate(self._specs):
+            tasks, side = _tasks_of(begun, stage)
             end = MAX_TIME if begun.batch.ended else None
             if timed is not None and number > timed:
-                before, reached = later.get(job.name, (None, None))
+                before, reached = later.get(stage.name, (None, None))
                 tasks = [_at_watermark(task, before) for task in tasks]
                 end = reached if end is None else end
             run, all_acknowledgements = self._run_stage(frame, number, tasks, side, end)
@@ -228,15 +228,15 @@ class BatchRunner:
                 all_acknowledgements = [
                     msgspec.structs.replace(one, max_event_time=None, input_times=()) for one in all_acknowledgements
                 ]
-            if job.follows:
-                self._warn_of_late_rows(job.name, run)
+            if stage.follows:
+                self._warn_of_late_rows(stage.name, run)
             runs.append(run)
             acknowledgements += all_acknowledgements
-            if number + 1 < len(self._jobs):
+            if number + 1 < len(self._specs):
                 written = [output for one in run.acknowledgements for output in one.outputs if output.name == MAIN]
                 outputs = [_content(output) for output in written]
-                assert job.handed_on is not None
-                frame = output_frame(spark, outputs, job.handed_on, self._backend)
+                assert stage.handed_on is not None
+                frame = output_frame(spark, outputs, stage.handed_on, self._backend)
         with self._coordinating:
             reached_by = {name: end for name, (_, end) in later.items()}
             return self._coordinator.commit(begun, acknowledgements, commit_micros(runs), reached_by)
@@ -273,7 +273,7 @@ class BatchRunner:
     ) -> tuple[StageRun, list[Acknowledgement]]:
         """Have all slots run their part; their answers, and the acknowledgements to commit."""
         started = time.perf_counter()
-        spark, job = frame.sparkSession, self._jobs[number]
+        spark, stage = frame.sparkSession, self._specs[number]
         broadcast, digest = self._programs[number]
         attempt = new_id()
         requests = tuple(
@@ -290,33 +290,35 @@ class BatchRunner:
             )
             for task in tasks
         )
-        place = SlotPlace(
+        slot_id = SlotId(
             application=spark.sparkContext.applicationId or "",
             job=self._job_at_location,
             location=self._coordinator.latest.location,
-            operator=job.name,
+            operator=stage.name,
             slot=0,
             token=self._token,
             idle_seconds=self._idle_seconds,
             stall_seconds=as_duration(self._plan.slot_stall, "slot_stall").total_seconds(),
         )
-        shim = SlotShim(place=place, requests=requests, program=broadcast, path=driver_path(spark))
-        with plain_execution(spark), _clear_errors(job.name, tasks[0].batch.id):
+        shim = SlotShim(slot_id=slot_id, requests=requests, program=broadcast, path=driver_path(spark))
+        with plain_execution(spark), _clear_errors(stage.name, tasks[0].batch.id):
             anchor = self._anchor.frame(spark)
-            rows = keyed_frame(frame, job, anchor).mapInArrow(shim, ANSWER_SCHEMA).collect()
+            rows = keyed_frame(frame, stage, anchor).mapInArrow(shim, ANSWER_SCHEMA).collect()
             if not rows:  # Spark could see in the plan that there is no input, and ran no task
                 frame = spark.createDataFrame(spark.sparkContext.emptyRDD(), frame.schema)
-                rows = keyed_frame(frame, job, anchor).mapInArrow(shim, ANSWER_SCHEMA).collect()
+                rows = keyed_frame(frame, stage, anchor).mapInArrow(shim, ANSWER_SCHEMA).collect()
         by_slot = {row.slot: SlotAnswer.from_bytes(bytes(row.answer)) for row in rows}
         if len(rows) != len(tasks) or by_slot.keys() != set(range(len(tasks))):
             raise InvariantError(
-                f"stage {job.name!r}, batch {tasks[0].batch.id}: {len(tasks)} slots were to answer, {sorted(by_slot)} "
-                f"did in {len(rows)} rows: the plan of the stage does not bring every slot its partition"
+                f"stage {stage.name!r}, batch {tasks[0].batch.id}: expected one answer of each of {len(tasks)} slots, "
+                f"got {len(rows)} of slots {sorted(by_slot)}",
+                operator=stage.name,
+                batch=tasks[0].batch.id,
             )
         answers = [by_slot[slot] for slot in range(len(tasks))]
         decoded = [[Acknowledgement.from_bytes(data) for data in answer.acknowledgements] for answer in answers]
         keyed = [first for first, *_ in decoded]
-        prepared = [*keyed, *agreed_broadcast(job.name, decoded)]
+        prepared = [*keyed, *agreed_broadcast(stage.name, decoded)]
         return StageRun(time.perf_counter() - started, answers, keyed), prepared
 
     # -- outputs --------------------------------------------------------------------------------------------
@@ -374,10 +376,10 @@ def _content(output: Any) -> StoredOutput:
     return output.place if output.content is None else output.content  # type: ignore[no-any-return]
 
 
-def _tasks_of(begun: Transaction, job: JobSpec) -> tuple[list[SlotTask], SlotTask | None]:
+def _tasks_of(begun: Transaction, stage: StageSpec) -> tuple[list[SlotTask], SlotTask | None]:
     """The tasks of a stage's slots, and that of its broadcast state."""
-    keyed = [task for task in begun.tasks if task.operator == job.name]
-    side = [task for task in begun.tasks if task.operator == broadcast_operator_name(job.name)]
+    keyed = [task for task in begun.tasks if task.operator == stage.name]
+    side = [task for task in begun.tasks if task.operator == broadcast_operator_name(stage.name)]
     return keyed, side[0] if side else None
 
 

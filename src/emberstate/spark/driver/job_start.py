@@ -17,7 +17,7 @@ from emberstate.checkpoint.manifest.catalogue import read_savepoint
 from emberstate.checkpoint.manifest.model import Stage
 from emberstate.errors import RestoreRefusedError
 from emberstate.runtime.operator.slot import broadcast_operator_name
-from emberstate.runtime.operator.stage_spec import JobSpec
+from emberstate.runtime.operator.stage_spec import StageSpec
 from emberstate.runtime.rows.outputs import MAIN
 from emberstate.runtime.rows.row import RowType
 from emberstate.spark.driver.recorded_outputs import delivered_as
@@ -27,25 +27,26 @@ from emberstate.storage.interface import Storage
 
 _log = logging.getLogger("emberstate.spark")
 
-def job_specs(
+
+def stage_specs(
     plan: PipelinePlan,
     row_types: Sequence[Mapping[str, RowType]],
     input: RowType,
     others: Mapping[str, RowType],
     parallelism: int,
-) -> list[JobSpec]:
+) -> list[StageSpec]:
     """The stages, each with the columns of what it reads; `row_types` are those of the stages' outputs."""
-    jobs, rows = [], input
+    specs, rows = [], input
     timed = plan.event_time_stage
     follows = [
         timed is not None and number > timed and stage.has_event_time for number, stage in enumerate(plan.stages)
     ]
     for number, stage in enumerate(plan.stages):
-        job = stage.job_spec(rows, others, parallelism=parallelism, max_parallelism=plan.max_parallelism)
+        spec = stage.spec(rows, others, parallelism=parallelism, max_parallelism=plan.max_parallelism)
         followed = any(follows[number + 1 : number + 2])
-        jobs.append(
+        specs.append(
             dataclasses.replace(
-                job,
+                spec,
                 follows=follows[number],
                 followed=followed,
                 inputs_in_step=plan.bounded,
@@ -53,12 +54,12 @@ def job_specs(
             )
         )
         rows = row_types[number].get(MAIN, rows)
-    return jobs
+    return specs
 
 
 def open_job(
     plan: PipelinePlan,
-    jobs: Sequence[JobSpec],
+    specs: Sequence[StageSpec],
     stages: Sequence[Stage],
     backend: StateBackend,
     batch: int,
@@ -69,10 +70,10 @@ def open_job(
     A first batch that does not fit what is there is refused before that: an opening would be in the way of whoever it
     fits.
     """
-    specs = []
-    for stage, job in zip(plan.stages, jobs, strict=True):
-        template = job.open_template()
-        specs += job.operator_specs(template, stage.choices)
+    operators = []
+    for stage, spec in zip(plan.stages, specs, strict=True):
+        template = spec.open_template()
+        operators += spec.operator_specs(template, stage.choices)
         template.close()
     storage = backend.open_storage()
     found = find_latest(storage, plan.name).manifest
@@ -86,11 +87,11 @@ def open_job(
     if found is not None:
         _warn_of_idle_option(plan, storage)
         if found.batch is not None and found.batch.id == batch:
-            delivered_as(storage, found, stages, [spec.name for spec in specs])
+            delivered_as(storage, found, stages, [one.name for one in operators])
     return CheckpointCoordinator.open(
         storage,
         plan.name,
-        specs,
+        operators,
         clock=plan.clock,
         policy=plan.policy,
         retained=plan.retained,

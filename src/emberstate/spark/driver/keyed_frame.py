@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from emberstate.keygroups import KeySchema
-from emberstate.runtime.operator.stage_spec import JobSpec
+from emberstate.runtime.operator.stage_spec import StageSpec
 from emberstate.runtime.rows.columns import (
     BROADCAST_COLUMN,
     INPUT_COLUMN,
@@ -53,7 +53,7 @@ def tagged(first: DataFrame, second: DataFrame) -> DataFrame:
     return parts[0].unionByName(parts[1])
 
 
-def keyed_frame(frame: DataFrame, job: JobSpec, anchor: DataFrame | None) -> DataFrame:
+def keyed_frame(frame: DataFrame, stage: StageSpec, anchor: DataFrame | None) -> DataFrame:
     """The rows, ready for the slots.
 
     `anchor` is a cached row per slot that the rows are joined with, to draw tasks to where the slots are.
@@ -61,29 +61,29 @@ def keyed_frame(frame: DataFrame, job: JobSpec, anchor: DataFrame | None) -> Dat
     from pyspark.sql import functions as F
 
     order: list[str] = []
-    if job.has_broadcast:
+    if stage.has_broadcast:
         order.append(INPUT_COLUMN)
-    keyed = frame.withColumn(KEY_GROUP_COLUMN, _by_input(job, _key_group))
-    if job.follows:
+    keyed = frame.withColumn(KEY_GROUP_COLUMN, _by_input(stage, _key_group))
+    if stage.follows:
         order.append(ORDER_COLUMN)
-    elif job.inputs[0].event_time is not None:
-        keyed = keyed.withColumn(TIME_COLUMN, _by_input(job, _time))
+    elif stage.inputs[0].event_time is not None:
+        keyed = keyed.withColumn(TIME_COLUMN, _by_input(stage, _time))
         order += [TIME_COLUMN, ORDER_COLUMN]
     elif order:
         order.append(ORDER_COLUMN)
     if order:
         keyed = keyed.withColumn(ORDER_COLUMN, F.monotonically_increasing_id())
-    slot = F.expr(f"cast({KEY_GROUP_COLUMN} * {job.parallelism} div {job.max_parallelism} as int)")
-    if job.has_broadcast:
-        everywhere = F.sequence(F.lit(0), F.lit(job.parallelism - 1))
+    slot = F.expr(f"cast({KEY_GROUP_COLUMN} * {stage.parallelism} div {stage.max_parallelism} as int)")
+    if stage.has_broadcast:
+        everywhere = F.sequence(F.lit(0), F.lit(stage.parallelism - 1))
         slot = F.explode(F.when(_is_broadcast(), everywhere).otherwise(F.array(slot)))
-    placed = keyed.withColumn(SLOT_COLUMN, slot).repartitionById(job.parallelism, F.col(SLOT_COLUMN))
+    placed = keyed.withColumn(SLOT_COLUMN, slot).repartitionById(stage.parallelism, F.col(SLOT_COLUMN))
     if anchor is not None:
         placed = placed.join(anchor.hint("shuffle_hash"), SLOT_COLUMN, "inner")
     if order:
         descending = [name != INPUT_COLUMN for name in order]  # broadcast rows have the higher number, and come first
         placed = placed.sortWithinPartitions(*order, ascending=descending)
-    if not job.has_broadcast:
+    if not stage.has_broadcast:
         return placed.drop(SLOT_COLUMN, TIME_COLUMN, ORDER_COLUMN)
     rules = F.when(_is_broadcast(), F.col(ROW_COLUMNS[1])).alias(BROADCAST_COLUMN)
     return placed.select(f"{ROW_COLUMNS[0]}.*", KEY_GROUP_COLUMN, rules)
@@ -95,21 +95,21 @@ def _is_broadcast() -> Column:
     return F.col(INPUT_COLUMN) == 1
 
 
-def _by_input(job: JobSpec, make: _Make) -> Column:
+def _by_input(stage: StageSpec, make: _Make) -> Column:
     """What a row's input says of it; a broadcast row has none of it."""
     from pyspark.sql import functions as F
 
-    if len(job.inputs) == 1 and not job.has_broadcast:
-        return make(job, job.inputs[0], "")
-    chosen = F.when(F.col(INPUT_COLUMN) == 0, make(job, job.inputs[0], f"{ROW_COLUMNS[0]}."))
-    return chosen if job.has_broadcast else chosen.otherwise(make(job, job.inputs[1], f"{ROW_COLUMNS[1]}."))
+    if len(stage.inputs) == 1 and not stage.has_broadcast:
+        return make(stage, stage.inputs[0], "")
+    chosen = F.when(F.col(INPUT_COLUMN) == 0, make(stage, stage.inputs[0], f"{ROW_COLUMNS[0]}."))
+    return chosen if stage.has_broadcast else chosen.otherwise(make(stage, stage.inputs[1], f"{ROW_COLUMNS[1]}."))
 
 
-def _key_group(job: JobSpec, input: KeyedInput, prefix: str) -> Column:
+def _key_group(stage: StageSpec, input: KeyedInput, prefix: str) -> Column:
     from pyspark.sql import functions as F
 
     columns = [F.col(prefix + _quoted(name)) for name in input.key_columns]
-    return key_group_column(columns, job.key_schema, job.max_parallelism)
+    return key_group_column(columns, stage.key_schema, stage.max_parallelism)
 
 
 def key_group_column(columns: Sequence[Column], key_schema: KeySchema, max_parallelism: int) -> Column:
@@ -123,7 +123,7 @@ def key_group_column(columns: Sequence[Column], key_schema: KeySchema, max_paral
     return F.pmod(F.xxhash64(*cast), F.lit(max_parallelism)).cast("int")
 
 
-def _time(job: JobSpec, input: KeyedInput, prefix: str) -> Column:
+def _time(stage: StageSpec, input: KeyedInput, prefix: str) -> Column:
     from pyspark.sql import functions as F
 
     assert input.event_time is not None
@@ -153,4 +153,4 @@ def _quoted(name: str) -> str:
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    _Make = Callable[[JobSpec, KeyedInput, str], Column]
+    _Make = Callable[[StageSpec, KeyedInput, str], Column]

@@ -41,14 +41,14 @@ def preference(job: str, executors: Iterable[str]) -> list[str]:
     return sorted(executors, key=lambda one: (zlib.crc32(f"{one} of {job}".encode()), one))
 
 
-def place(parallelism: int, cores: Mapping[str, int], before: Mapping[int, str]) -> dict[int, str]:
+def assign(parallelism: int, cores: Mapping[str, int], before: Mapping[int, str]) -> dict[int, str]:
     """Give every slot an executor of `cores`, of which there is at least one; `before` is where slots were.
 
-    >>> place(4, {"0": 1, "1": 1}, {})
+    >>> assign(4, {"0": 1, "1": 1}, {})
     {0: '0', 1: '1', 2: '0', 3: '1'}
-    >>> place(4, {"1": 1}, {0: '0', 1: '1', 2: '0', 3: '1'})
+    >>> assign(4, {"1": 1}, {0: '0', 1: '1', 2: '0', 3: '1'})
     {0: '1', 1: '1', 2: '1', 3: '1'}
-    >>> place(4, {"1": 1, "2": 1}, {0: '1', 1: '1', 2: '1', 3: '1'})
+    >>> assign(4, {"1": 1, "2": 1}, {0: '1', 1: '1', 2: '1', 3: '1'})
     {0: '1', 1: '1', 2: '2', 3: '2'}
     """
     held: dict[str, int] = {}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from emberstate.errors import StateDeclarationError
 from emberstate.runtime.functions.function import KeyedBroadcastProcessFunction, KeyedCoProcessFunction, ProcessFunction
-from emberstate.runtime.operator.stage_spec import JobSpec, RestoreChoices
+from emberstate.runtime.operator.stage_spec import RestoreChoices, StageSpec
 from emberstate.runtime.rows.columns import RESERVED
 from emberstate.runtime.rows.keyed_input import KeyedInput
 from emberstate.runtime.rows.outputs import MAIN
@@ -109,21 +109,21 @@ class StagePlan:
             types.setdefault(self.late_output, input)
         return types
 
-    def job_spec(
+    def spec(
         self,
         first: RowType,
         others: Mapping[str, RowType],
         *,
         parallelism: int,
         max_parallelism: int,
-    ) -> JobSpec:
+    ) -> StageSpec:
         """The stage with the columns of its inputs; refuses what does not fit."""
         label = f"stage {self.name!r}"
         inputs = [self.input.with_columns(first, label)]
         if self.second is not None:
             name, plan = self.second
             inputs.append(plan.with_columns(_named(others, name, label), f"{label}, input {name!r}"))
-        return JobSpec(
+        return StageSpec(
             name=self.name,
             function=self.function,
             inputs=tuple(inputs),

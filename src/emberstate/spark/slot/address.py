@@ -30,7 +30,7 @@ _CREDENTIALS: Final = struct.Struct("3i")  # pid, uid, gid
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class SlotPlace:
+class SlotId:
     """A slot of a job in an application, and what opens it.
 
     The token is a secret of the application: the same for all starts of the job there. `idle_seconds` is how long
@@ -80,21 +80,21 @@ def _this_process() -> ProcessId:
     return found
 
 
-def address_of(place: SlotPlace, executor: Executor, number: int = 0) -> bytes:
+def address_of(slot_id: SlotId, executor: Executor, number: int = 0) -> bytes:
     """The name of the slot's socket: the first, or one of the others if those before are taken by somebody else."""
     parts = [
         os.getuid(),
-        place.application,
+        slot_id.application,
         Path("/proc/self/ns/pid").stat().st_ino,  # pids are a container's, abstract names may be the machine's
         executor.process.pid,
         executor.process.started,
-        place.job,
-        place.location,
-        place.operator,
-        place.slot,
+        slot_id.job,
+        slot_id.location,
+        slot_id.operator,
+        slot_id.slot,
         number,
     ]
-    name = hmac.digest(place.token.encode(), json.dumps(parts).encode(), "sha256").hex()[:40]
+    name = hmac.digest(slot_id.token.encode(), json.dumps(parts).encode(), "sha256").hex()[:40]
     return b"\0emberstate-" + name.encode()
 
 

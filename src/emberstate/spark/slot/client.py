@@ -24,11 +24,11 @@ from typing import Final
 import pyarrow as pa
 
 from emberstate.errors import SlotDiedError, SlotRefusedError
-from emberstate.spark.slot.address import Executor, SlotPlace, address_of
+from emberstate.spark.slot.address import Executor, SlotId, address_of
 from emberstate.spark.slot.failure import raised
 from emberstate.spark.slot.frames import (
     ConnectionEndedError,
-    Kind,
+    FrameType,
     RowSender,
     has_input,
     receive_frame,
@@ -39,7 +39,7 @@ from emberstate.spark.slot.peer import SlotPeer
 from emberstate.spark.slot.spawn import SpawnedSlot, spawn
 from emberstate.spark.slot.watch import StalledError, WatchedConnection
 
-__all__ = ["SlotPlace", "run_in_slot"]
+__all__ = ["SlotId", "run_in_slot"]
 
 _log = logging.getLogger("emberstate.spark")
 
@@ -60,7 +60,7 @@ _spawned: dict[int, SpawnedSlot] = {}
 
 
 def run_in_slot(
-    place: SlotPlace,
+    slot_id: SlotId,
     request: SlotRequest,
     program: Callable[[], bytes],
     batches: Iterator[pa.RecordBatch],
@@ -69,7 +69,7 @@ def run_in_slot(
     executor: Executor | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> SlotAnswer:
-    """Have the slot at `place` of this executor run a request on the rows of `batches`.
+    """Have slot `slot_id` of this executor run a request on the rows of `batches`.
 
     `program` gives the pickled `SlotProgram` if the slot asks for it; `schema` is that of the rows if no batch comes
     to tell it; `executor` is whom the slot belongs to (default: the executor of the calling worker). `clock` gives
@@ -82,13 +82,13 @@ def run_in_slot(
         FencedError: the job was started again, and the slot serves that start.
         EmberstateError: what the slot itself raised; of other classes, a UserFunctionError with the traceback.
     """
-    client = _SlotClient(place, Executor.of_this_worker() if executor is None else executor, clock)
+    client = _SlotClient(slot_id, Executor.of_this_worker() if executor is None else executor, clock)
     return client.run(request, program, batches, schema)
 
 
 class _SlotClient:
-    def __init__(self, place: SlotPlace, executor: Executor, clock: Callable[[], float]) -> None:
-        self._place = place
+    def __init__(self, slot_id: SlotId, executor: Executor, clock: Callable[[], float]) -> None:
+        self._id = slot_id
         self._clock = clock
         self._executor = executor
         self._pid = 0  # of the slot's process, once it is known
@@ -106,19 +106,19 @@ class _SlotClient:
             try:
                 with contextlib.suppress(ConnectionEndedError):
                     self._stream(connection, batches, schema)
-                kind, payload = receive_frame(connection)  # or the last words of one that takes no more rows
+                type_, payload = receive_frame(connection)  # or the last words of one that takes no more rows
             except ConnectionEndedError as error:
                 raise SlotDiedError(
-                    f"{self._place}, batch {request.batch}: its process ended while it ran the task ({error}): "
+                    f"{self._id}, batch {request.batch}: its process ended while it ran the task ({error}): "
                     f"{self._found_fate()}. Nothing is lost: run the task again, and the state is restored."
                 ) from None
             except StalledError as stalled:
                 fate = self._end_stalled(connection, stalled)
                 raise SlotDiedError(
-                    f"{self._place}, batch {request.batch}: {fate} Nothing is lost: run the task again, and the state "
+                    f"{self._id}, batch {request.batch}: {fate} Nothing is lost: run the task again, and the state "
                     f"is restored. If one row or timer may take so long, give the pipeline a longer slot_stall."
                 ) from None
-            if kind is Kind.FAILURE:
+            if type_ is FrameType.FAILURE:
                 raise raised(SlotFailure.from_bytes(payload))
             return SlotAnswer.from_bytes(payload)
 
@@ -132,7 +132,7 @@ class _SlotClient:
                     return
                 sender.send(batch)
         sender.end()
-        send_frame(connection, Kind.END, SlotEnd(sender.batches, sender.rows).to_bytes())
+        send_frame(connection, FrameType.END, SlotEnd(sender.batches, sender.rows).to_bytes())
 
     # -- until GO -------------------------------------------------------------------------------------------
 
@@ -149,7 +149,7 @@ class _SlotClient:
             except StalledError as stalled:
                 assert connection is not None
                 self._fate = self._end_stalled(connection, stalled)
-                _log.warning("%s, batch %d: %s Another is started.", self._place, request.batch, self._fate)
+                _log.warning("%s, batch %d: %s Another is started.", self._id, request.batch, self._fate)
             except BaseException:
                 if connection is not None:
                     connection.close()
@@ -157,50 +157,50 @@ class _SlotClient:
             if connection is not None:
                 connection.close()
         raise SlotDiedError(
-            f"{self._place}, batch {request.batch}: its process ended {_TRIES} times before it was ready. The last "
+            f"{self._id}, batch {request.batch}: its process ended {_TRIES} times before it was ready. The last "
             f"one: {self._fate}. Nothing is lost."
         )
 
     def _open(self, connection: WatchedConnection, request: SlotRequest, program: Callable[[], bytes]) -> bool:
         """Say what is to be done, until the slot says GO; False if it has to be another slot."""
         try:
-            connection.sendall(Hello.of(self._place.token, request).to_bytes())
+            connection.sendall(Hello.of(self._id.token, request).to_bytes())
         except (BrokenPipeError, ConnectionResetError) as error:
             raise ConnectionEndedError(str(error)) from None
-        kind, payload = receive_frame(connection)
-        if kind is Kind.SUPERSEDED:
+        type_, payload = receive_frame(connection)
+        if type_ is FrameType.SUPERSEDED:
             return False
-        if kind is Kind.WELCOME:
+        if type_ is FrameType.WELCOME:
             if self._pid in _spawned:
                 _spawned[self._pid].close()  # it prints to the log from here on
-            send_frame(connection, Kind.REQUEST, request.to_bytes())
-            kind, payload = receive_frame(connection)
-        if kind is Kind.NEED_PROGRAM:
+            send_frame(connection, FrameType.REQUEST, request.to_bytes())
+            type_, payload = receive_frame(connection)
+        if type_ is FrameType.NEED_PROGRAM:
             sent = SentProgram(tuple(sys.path), program())
-            send_frame(connection, Kind.PROGRAM, sent.to_bytes())
-            kind, payload = receive_frame(connection)
-        if kind is Kind.FAILURE:
+            send_frame(connection, FrameType.PROGRAM, sent.to_bytes())
+            type_, payload = receive_frame(connection)
+        if type_ is FrameType.FAILURE:
             raise raised(SlotFailure.from_bytes(payload))
-        if kind is not Kind.GO:
-            raise ConnectionEndedError(f"it said {kind.name} where GO was expected")
+        if type_ is not FrameType.GO:
+            raise ConnectionEndedError(f"it said {type_.name} where GO was expected")
         return True
 
     def _connected(self, request: SlotRequest) -> WatchedConnection:
         """A connection to the slot, by the first of its names that nobody else holds."""
         for number in range(_NAMES):
             holder = "a process that does not listen"
-            connection = self._connected_at(address_of(self._place, self._executor, number), request)
+            connection = self._connected_at(address_of(self._id, self._executor, number), request)
             if connection is not None:
-                peer = SlotPeer(connection, self._place)
+                peer = SlotPeer(connection, self._id)
                 if peer.uid == os.getuid():
                     self._pid = peer.pid
-                    return WatchedConnection(connection, peer, self._place.stall_seconds, self._clock)
+                    return WatchedConnection(connection, peer, self._id.stall_seconds, self._clock)
                 holder = f"a process of user {peer.uid}"
                 peer.close()
                 connection.close()
-            _log.warning("%s: name %d of its socket is held by %s", self._place, number, holder)
+            _log.warning("%s: name %d of its socket is held by %s", self._id, number, holder)
         raise SlotRefusedError(
-            f"{self._place}: all {_NAMES} names of its socket are held by others, the last by {holder}. They can be "
+            f"{self._id}: all {_NAMES} names of its socket are held by others, the last by {holder}. They can be "
             f"seen in /proc/net/unix (@emberstate-…): have whoever holds them stop it."
         )
 
@@ -223,7 +223,7 @@ class _SlotClient:
                 raise
             if started is not None and started.ended:
                 raise ConnectionEndedError("it ended before it listened")
-            spawned = None if busy else spawn(self._place, address, self._executor, request.incarnation)
+            spawned = None if busy else spawn(self._id, address, self._executor, request.incarnation)
             if spawned is None:
                 time.sleep(_TURN_SECONDS)
             else:
@@ -233,7 +233,7 @@ class _SlotClient:
             return None
         started.kill()
         raise SlotDiedError(
-            f"{self._place}: its process did not listen within {START_SECONDS:g} s: {self._found_fate()}. Nothing is "
+            f"{self._id}: its process did not listen within {START_SECONDS:g} s: {self._found_fate()}. Nothing is "
             f"lost."
         )
 
@@ -252,7 +252,7 @@ class _SlotClient:
         condition = connection.peer.condition()
         ended = "and was ended" if connection.peer.kill() else "and could not be ended from here: end it by kill -9"
         return (
-            f"its process ({condition}) made no progress for {self._place.stall_seconds:g} s {ended}. What it was "
+            f"its process ({condition}) made no progress for {self._id.stall_seconds:g} s {ended}. What it was "
             f"doing: {stalled}."
         )
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from emberstate.errors import EmberstateError
 from emberstate.spark.slot.frames import (
     ConnectionEndedError,
-    Kind,
+    FrameType,
     frame,
     receive_frame,
     receive_rows,
@@ -56,15 +56,15 @@ class SlotConnection:
         if self._pre_empted is not None:
             raise PreEmptedError(self._pre_empted)
 
-    def receive(self, expected: Kind) -> bytes:
-        """The payload of the next frame, which must be of this kind."""
+    def receive(self, expected: FrameType) -> bytes:
+        """The payload of the next frame, which must be of this type."""
         try:
-            kind, payload = receive_frame(self._connection)
+            type_, payload = receive_frame(self._connection)
         except ConnectionEndedError:
             self.check()
             raise
-        if kind is not expected:
-            raise ConnectionEndedError(f"the peer sent {kind.name}, expected was {expected.name}")
+        if type_ is not expected:
+            raise ConnectionEndedError(f"the peer sent {type_.name}, expected was {expected.name}")
         return payload
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -78,9 +78,9 @@ class SlotConnection:
             self.check()
             raise
 
-    def send(self, kind: Kind, payload: bytes = b"") -> None:
+    def send(self, type_: FrameType, payload: bytes = b"") -> None:
         """Send a frame that the peer waits for; a peer that does not read cannot hold the slot."""
-        memory = memoryview(frame(kind, payload))
+        memory = memoryview(frame(type_, payload))
         poll = select.poll()
         try:
             while memory:
@@ -95,7 +95,7 @@ class SlotConnection:
 
     def fail(self, failure: SlotFailure) -> None:
         """Tell the peer why there is no answer, whatever it is doing."""
-        message = frame(Kind.FAILURE, failure.to_bytes())
+        message = frame(FrameType.FAILURE, failure.to_bytes())
         if self._pre_empted is not None:  # then somebody else waits: only what can be sent at once is sent
             with contextlib.suppress(OSError):
                 self._connection.send(message, socket.MSG_DONTWAIT)

@@ -1,4 +1,4 @@
-"""Frames and rows on a socket: a frame is a kind, a length and a payload; rows are an Arrow IPC stream between two.
+"""Frames and rows on a socket: a frame is a type, a length and a payload; rows are an Arrow IPC stream between two.
 
 Rows are not copied on their way: large buffers go to the socket as they are, small ones together, and what comes
 in goes to memory that Arrow then reads in place.
@@ -25,7 +25,7 @@ _TOGETHER: Final = 64 * 1024
 _DRAINED: Final = 256 * 1024
 
 
-class Kind(enum.IntEnum):
+class FrameType(enum.IntEnum):
     """What a frame is."""
 
     # from the task
@@ -41,7 +41,7 @@ class Kind(enum.IntEnum):
     FAILURE = 21
 
 
-_KINDS: Final = frozenset(Kind)
+_TYPES: Final = frozenset(FrameType)
 
 
 class ConnectionEndedError(Exception):
@@ -58,25 +58,25 @@ class Wire(Protocol):
     def recv_into(self, memory: memoryview, /) -> int: ...
 
 
-def frame(kind: Kind, payload: bytes = b"") -> bytes:
+def frame(type_: FrameType, payload: bytes = b"") -> bytes:
     """A frame as it is sent."""
-    return _HEADER.pack(kind, len(payload)) + payload
+    return _HEADER.pack(type_, len(payload)) + payload
 
 
-def send_frame(connection: Wire, kind: Kind, payload: bytes = b"") -> None:
+def send_frame(connection: Wire, type_: FrameType, payload: bytes = b"") -> None:
     """Send a frame, however long it takes."""
     try:
-        connection.sendall(frame(kind, payload))
+        connection.sendall(frame(type_, payload))
     except (BrokenPipeError, ConnectionResetError) as error:
         raise ConnectionEndedError(str(error)) from None
 
 
-def receive_frame(connection: Wire) -> tuple[Kind, bytes]:
+def receive_frame(connection: Wire) -> tuple[FrameType, bytes]:
     """The next frame, however long it takes."""
-    kind, length = _HEADER.unpack(receive_exactly(connection, _HEADER.size))
-    if kind not in _KINDS:
-        raise ConnectionEndedError(f"the peer sent a frame of kind {kind}, which makes no sense")
-    return Kind(kind), bytes(receive_exactly(connection, length)) if length else b""
+    type_, length = _HEADER.unpack(receive_exactly(connection, _HEADER.size))
+    if type_ not in _TYPES:
+        raise ConnectionEndedError(f"the peer sent a frame of type {type_}, which makes no sense")
+    return FrameType(type_), bytes(receive_exactly(connection, length)) if length else b""
 
 
 def receive_exactly(connection: Wire, size: int) -> memoryview:

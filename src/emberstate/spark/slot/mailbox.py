@@ -22,9 +22,9 @@ _FIRST: Final = (-1, -1, -1)
 class SlotMailbox:
     """Where the owner gets its work from."""
 
-    def __init__(self, incarnation: int, place: str, became_idle: Callable[[], None]) -> None:
+    def __init__(self, incarnation: int, name: str, became_idle: Callable[[], None]) -> None:
         self.incarnation = incarnation
-        self._place = place
+        self._name = name
         self._became_idle = became_idle
         self._latest = _FIRST
         self._changed = threading.Condition()
@@ -38,13 +38,13 @@ class SlotMailbox:
         """Why a request is not served; None if it is."""
         if order[0] < self.incarnation:
             return FencedError(
-                f"{self._place} serves incarnation {self.incarnation} of the job, and the request is of incarnation "
+                f"{self._name} serves incarnation {self.incarnation} of the job, and the request is of incarnation "
                 f"{order[0]}: the job was started again since. Stop the older one."
             )
         if order <= self._latest:
             said = "has come before" if order == self._latest else "is older than one that has come"
             return SlotRefusedError(
-                f"{self._place}: the request for batch {order[1]} by task attempt {order[2]} {said} (batch "
+                f"{self._name}: the request for batch {order[1]} by task attempt {order[2]} {said} (batch "
                 f"{self._latest[1]}, task attempt {self._latest[2]}). Nothing was changed; its result is not wanted."
             )
         return None
@@ -62,7 +62,7 @@ class SlotMailbox:
             self._changed.notify()
         if replaced is not None:
             replaced.pre_empt(reason)
-            replaced.fail(failure_of(reason, self._place))
+            replaced.fail(failure_of(reason, self._name))
             replaced.close()
 
     def take(self, timeout: float) -> SlotConnection | None:

@@ -27,7 +27,7 @@ from typing import Final, Self
 from emberstate.checkpoint.backends import StateBackend
 from emberstate.checkpoint.commit.messages import Message
 from emberstate.checkpoint.manifest.chain import ChainPolicy
-from emberstate.runtime.operator.stage_spec import JobSpec
+from emberstate.runtime.operator.stage_spec import StageSpec
 from emberstate.spark.slot.process_watch import ProcessId
 
 
@@ -35,7 +35,7 @@ class SlotSetup(Message, frozen=True, kw_only=True):
     """Who the slot is, and whom it belongs to."""
 
     #: How the slot is called in messages.
-    place: str
+    name: str
     token: str
     incarnation: int
     idle_seconds: float
@@ -53,9 +53,9 @@ class SlotSetup(Message, frozen=True, kw_only=True):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SlotProgram:
-    """A job of one operator, and how its slots run it."""
+    """The stage, and how its slots run it."""
 
-    job: JobSpec
+    stage: StageSpec
     state_backend: StateBackend
     policy: ChainPolicy
     #: Rows whose key has a null are dropped and counted ("null_keys"); else they are refused.

@@ -17,7 +17,7 @@ import socket
 from pathlib import Path
 from typing import Final
 
-from emberstate.spark.slot.address import SlotPlace, peer_of
+from emberstate.spark.slot.address import SlotId, peer_of
 
 #: A process that was killed is gone soon after, unless the kernel itself holds it.
 _END_SECONDS: Final = 10.0
@@ -26,13 +26,13 @@ _END_SECONDS: Final = 10.0
 class SlotPeer:
     """The process at the other end of a connection to a slot."""
 
-    def __init__(self, connection: socket.socket, place: SlotPlace) -> None:
+    def __init__(self, connection: socket.socket, slot_id: SlotId) -> None:
         self.pid, self.uid = peer_of(connection)
         self._descriptor = -1
         with contextlib.suppress(OSError):  # it has ended, or is in another pid namespace
             self._descriptor = os.pidfd_open(self.pid)
             words = Path(f"/proc/{self.pid}/cmdline").read_bytes().split(b"\0")
-            if [word.encode() for word in place.arguments] != words[-len(place.arguments) - 1 : -1]:
+            if [word.encode() for word in slot_id.arguments] != words[-len(slot_id.arguments) - 1 : -1]:
                 self.close()
 
     def condition(self) -> str:

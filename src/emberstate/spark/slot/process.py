@@ -40,7 +40,7 @@ def main() -> int:
     faulthandler.enable()
     setup = SlotSetup.from_bytes(sys.stdin.buffer.read())
     _restore_paths(setup)
-    runner = SlotRunner(setup.place)
+    runner = SlotRunner(setup.name)
     page = ProgressPage(runner.progress)
     listener = socket.socket(fileno=setup.listener)
     server = SlotServer(
@@ -51,7 +51,7 @@ def main() -> int:
         setup.stuck_seconds,
         page,
     )
-    mailbox = SlotMailbox(setup.incarnation, setup.place, server.wake)
+    mailbox = SlotMailbox(setup.incarnation, setup.name, server.wake)
     for part in (server, mailbox):  # a child of the user's must keep neither the name nor a task
         os.register_at_fork(after_in_child=part.abandon)
     owner = threading.Thread(target=_own, args=(runner, mailbox), name="slot owner", daemon=True)
@@ -59,7 +59,7 @@ def main() -> int:
     page.owner = owner.ident
     _print_to(setup.log)
     logging.basicConfig(
-        level=logging.INFO, stream=sys.stderr, format=f"%(asctime)s %(levelname)s {setup.place}: %(message)s"
+        level=logging.INFO, stream=sys.stderr, format=f"%(asctime)s %(levelname)s {setup.name}: %(message)s"
     )
     _log.info("Started as process %d for incarnation %d.", os.getpid(), setup.incarnation)
     reason = server.serve(mailbox)

@@ -34,16 +34,16 @@ class ProgressPage:
     def update(self) -> None:
         """Write how far it has got; if that is where it was, also what it is at."""
         progress = self._progress()
-        place = _calls_of(self.owner) if progress == self._last else ""
+        calls = _calls_of(self.owner) if progress == self._last else ""
         self._last = progress
-        text = b"\0".join(part.encode(errors="replace")[:_LONGEST] for part in (progress, place))
+        text = b"\0".join(part.encode(errors="replace")[:_LONGEST] for part in (progress, calls))
         os.pwrite(self.descriptor, text.ljust(_SIZE, b"\0"), 0)
 
 
 def read_progress(descriptor: int) -> tuple[str, str]:
     """How far a slot has got, and where its code stands if that is known; both empty if it has said nothing yet."""
-    progress, place, *_ = (os.pread(descriptor, _SIZE, 0) + b"\0\0").split(b"\0")
-    return progress.decode(errors="replace"), place.decode(errors="replace")
+    progress, calls, *_ = (os.pread(descriptor, _SIZE, 0) + b"\0\0").split(b"\0")
+    return progress.decode(errors="replace"), calls.decode(errors="replace")
 
 
 def _calls_of(thread: int | None) -> str:

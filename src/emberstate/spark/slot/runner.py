@@ -33,7 +33,7 @@ from emberstate.runtime.rows.keyed_input import without_null_keys
 from emberstate.spark.slot.collector import SlotCollector
 from emberstate.spark.slot.connection import PreEmptedError, SlotConnection
 from emberstate.spark.slot.failure import failure_of, users_traceback
-from emberstate.spark.slot.frames import ConnectionEndedError, Kind
+from emberstate.spark.slot.frames import ConnectionEndedError, FrameType
 from emberstate.spark.slot.messages import SentProgram, SlotAnswer, SlotEnd, SlotProgram, SlotRequest, program_digest
 
 _PAGE: Final = os.sysconf("SC_PAGESIZE")
@@ -69,9 +69,9 @@ _log = logging.getLogger("emberstate.spark")
 class SlotRunner:
     """A program and its state."""
 
-    def __init__(self, place: str) -> None:
-        """`place` is how the slot is called in messages."""
-        self._place = place
+    def __init__(self, name: str) -> None:
+        """`name` is the name of the slot in messages."""
+        self._name = name
         self._digest = ""
         self._program: SlotProgram | None = None
         self._slot: OperatorSlot | None = None
@@ -91,7 +91,7 @@ class SlotRunner:
     def serve(self, connection: SlotConnection) -> None:
         """Serve one request; never raises."""
         batch = connection.hello.batch
-        where = f"{self._place}, batch {batch}"
+        where = f"{self._name}, batch {batch}"
         try:
             self._serve(connection)
         except PreEmptedError as error:
@@ -120,7 +120,7 @@ class SlotRunner:
 
     def _serve(self, connection: SlotConnection) -> None:
         begun = time.perf_counter_ns()
-        request = SlotRequest.from_bytes(connection.receive(Kind.REQUEST))
+        request = SlotRequest.from_bytes(connection.receive(FrameType.REQUEST))
         if request.order != connection.hello.order:
             raise ConnectionEndedError("the request is not the one that was announced")
         where = f"batch {request.batch}: "
@@ -138,7 +138,7 @@ class SlotRunner:
         elif how == "rolled back":
             _log.info("Rolled back an attempt that was not committed, for batch %d.", request.batch)
         self._phase = where + "handling rows"
-        connection.send(Kind.GO)
+        connection.send(FrameType.GO)
         counts, micros = self._process(request, connection)
         self._phase = where + "writing what changed"
         _, acknowledgements = slot.prepare(request.broadcast_attempt)
@@ -155,12 +155,12 @@ class SlotRunner:
             },
             statistics=slot_statistics(slot),
         )
-        connection.send(Kind.ANSWER, answer.to_bytes())
+        connection.send(FrameType.ANSWER, answer.to_bytes())
 
     def _process(self, request: SlotRequest, connection: SlotConnection) -> tuple[dict[str, int], dict[str, int]]:
         """Run the rows to their end; what was counted, and the times."""
         assert self._slot is not None and self._program is not None
-        operator, inputs = self._slot.operator, self._program.job.inputs
+        operator, inputs = self._slot.operator, self._program.stage.inputs
         dropping = self._program.drop_null_keys
         user = transport = dropped = batches = rows = 0
         mark = time.perf_counter_ns()
@@ -180,7 +180,7 @@ class SlotRunner:
             operator.process_batch(batch)
             now = time.perf_counter_ns()
             user, mark = user + now - mark, now
-        end = SlotEnd.from_bytes(connection.receive(Kind.END))
+        end = SlotEnd.from_bytes(connection.receive(FrameType.END))
         if end != SlotEnd(batches, rows):
             raise InvariantError(f"{batches} batches with {rows} rows came, sent were {end}")
         now = time.perf_counter_ns()
@@ -210,8 +210,8 @@ class SlotRunner:
     def _reach(self, request: SlotRequest, connection: SlotConnection) -> None:
         """Have the request's program."""
         if self._digest != request.program:
-            connection.send(Kind.NEED_PROGRAM)
-            sent = SentProgram.from_bytes(connection.receive(Kind.PROGRAM))
+            connection.send(FrameType.NEED_PROGRAM)
+            sent = SentProgram.from_bytes(connection.receive(FrameType.PROGRAM))
             if program_digest(sent.content) != request.program:
                 raise CorruptionError("the program that came is not the one that was announced")
             self._drop()
@@ -220,12 +220,12 @@ class SlotRunner:
             self._digest = request.program
         if self._slot is None:
             assert self._program is not None
-            job = self._program.job
+            stage = self._program.stage
             self._slot = OperatorSlot(
-                job.make_operator,
+                stage.make_operator,
                 self._program.state_backend,
-                job.key_schema,
-                max_parallelism=job.max_parallelism,
+                stage.key_schema,
+                max_parallelism=stage.max_parallelism,
                 policy=self._program.policy,
             )
 

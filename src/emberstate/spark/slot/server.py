@@ -27,7 +27,7 @@ from emberstate.errors import EmberstateError, SlotRefusedError
 from emberstate.spark.slot.address import peer_of
 from emberstate.spark.slot.connection import SlotConnection
 from emberstate.spark.slot.failure import failure_of
-from emberstate.spark.slot.frames import Kind, frame
+from emberstate.spark.slot.frames import FrameType, frame
 from emberstate.spark.slot.mailbox import SlotMailbox
 from emberstate.spark.slot.messages import HELLO_SIZE, Hello, token_digest
 from emberstate.spark.slot.process_watch import ProcessWatch
@@ -148,7 +148,7 @@ class SlotServer:
         if hello.incarnation > mailbox.incarnation:
             self._end(f"superseded by incarnation {hello.incarnation}")
             self._stop_listening()  # first: the caller binds the name anew
-            _say(connection, frame(Kind.SUPERSEDED))
+            _say(connection, frame(FrameType.SUPERSEDED))
             connection.close()
             return
         refusal = mailbox.refusal(hello.order)
@@ -156,7 +156,7 @@ class SlotServer:
             _refuse(connection, refusal)
             return
         with contextlib.suppress(OSError):
-            socket.send_fds(connection, [frame(Kind.WELCOME)], [self._page.descriptor], socket.MSG_DONTWAIT)
+            socket.send_fds(connection, [frame(FrameType.WELCOME)], [self._page.descriptor], socket.MSG_DONTWAIT)
         mailbox.offer(SlotConnection(connection, hello))
 
     def _drop_late(self, poll: select.poll) -> None:
@@ -203,7 +203,7 @@ class SlotServer:
 
 
 def _refuse(connection: socket.socket, error: EmberstateError) -> None:
-    _say(connection, frame(Kind.FAILURE, failure_of(error, "request refused").to_bytes()))
+    _say(connection, frame(FrameType.FAILURE, failure_of(error, "request refused").to_bytes()))
     connection.close()
 
 

@@ -22,7 +22,7 @@ import sys
 from typing import Final
 
 from emberstate.errors import SlotDiedError
-from emberstate.spark.slot.address import Executor, SlotPlace
+from emberstate.spark.slot.address import Executor, SlotId
 from emberstate.spark.slot.messages import SlotSetup
 
 _log = logging.getLogger("emberstate.spark")
@@ -76,7 +76,7 @@ class SpawnedSlot:
         return self._process.poll() is not None
 
 
-def spawn(place: SlotPlace, address: bytes, executor: Executor, incarnation: int) -> SpawnedSlot | None:
+def spawn(slot_id: SlotId, address: bytes, executor: Executor, incarnation: int) -> SpawnedSlot | None:
     """Start the process of a slot; None if somebody else has, or is about to.
 
     Raises:
@@ -92,18 +92,18 @@ def spawn(place: SlotPlace, address: bytes, executor: Executor, incarnation: int
         printed, log = os.memfd_create("emberstate-slot-start"), os.dup(2)
         try:
             setup = SlotSetup(
-                place=str(place),
-                token=place.token,
+                name=str(slot_id),
+                token=slot_id.token,
                 incarnation=incarnation,
-                idle_seconds=place.idle_seconds,
-                stuck_seconds=place.stuck_seconds,
+                idle_seconds=slot_id.idle_seconds,
+                stuck_seconds=slot_id.stuck_seconds,
                 path=sys.path,
                 python_path=os.environ.get("PYTHONPATH"),
                 watched=[executor.process, executor.daemon],
                 listener=listener.fileno(),
                 log=log,
             )
-            process = _started(place, setup, printed)
+            process = _started(slot_id, setup, printed)
         except BaseException:
             os.close(printed)
             raise
@@ -112,10 +112,10 @@ def spawn(place: SlotPlace, address: bytes, executor: Executor, incarnation: int
     return SpawnedSlot(process, printed)
 
 
-def _started(place: SlotPlace, setup: SlotSetup, printed: int) -> subprocess.Popen[bytes]:
+def _started(slot_id: SlotId, setup: SlotSetup, printed: int) -> subprocess.Popen[bytes]:
     try:
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", *place.arguments],
+            [sys.executable, "-P", "-m", *slot_id.arguments],
             stdin=subprocess.PIPE,
             stdout=printed,
             stderr=printed,
@@ -123,7 +123,7 @@ def _started(place: SlotPlace, setup: SlotSetup, printed: int) -> subprocess.Pop
             pass_fds=(setup.listener, setup.log),
         )
     except OSError as error:
-        raise SlotDiedError(f"{place}: its process cannot be started with {sys.executable}: {error}") from error
+        raise SlotDiedError(f"{slot_id}: its process cannot be started with {sys.executable}: {error}") from error
     assert process.stdin is not None
     with contextlib.suppress(BrokenPipeError), process.stdin as pipe:  # it is gone: whoever connects finds out
         pipe.write(setup.to_bytes())

@@ -16,7 +16,7 @@ import msgspec
 import pyarrow as pa
 
 from emberstate.runtime.rows.columns import BROADCAST_COLUMN
-from emberstate.spark.slot.client import SlotPlace, run_in_slot
+from emberstate.spark.slot.client import SlotId, run_in_slot
 from emberstate.spark.slot.messages import SlotRequest
 
 #: The columns of what a keyed stage returns to the driver: one row per slot.
@@ -27,7 +27,7 @@ ANSWER_SCHEMA: Final = "slot int, answer binary"
 class SlotShim:
     """The function of `mapInArrow`, for all slots of one stage and batch."""
 
-    place: SlotPlace
+    slot_id: SlotId
     #: By slot; the task's attempt is filled in where it runs.
     requests: tuple[SlotRequest, ...]
     #: A Spark broadcast of the program's bytes.
@@ -44,7 +44,7 @@ class SlotShim:
         sys.path += [entry for entry in self.path if entry not in sys.path]  # a slot looks where its worker does
         slot = context.partitionId()
         request = msgspec.structs.replace(self.requests[slot], task_attempt=context.taskAttemptId())
-        place = dataclasses.replace(self.place, slot=slot)
+        slot_id = dataclasses.replace(self.slot_id, slot=slot)
         first = next(batches, None)
         rows: Iterator[pa.RecordBatch] = iter(())
         schema = pa.schema([])
@@ -53,7 +53,7 @@ class SlotShim:
             if BROADCAST_COLUMN in schema.names:
                 rules, rows, schema = _split(rows, schema)
                 request = msgspec.structs.replace(request, broadcast_rows=rules)
-        answer = run_in_slot(place, request, lambda: self.program.value, rows, schema)
+        answer = run_in_slot(slot_id, request, lambda: self.program.value, rows, schema)
         yield pa.RecordBatch.from_arrays(
             [pa.array([slot], pa.int32()), pa.array([answer.to_bytes()], pa.binary())], names=["slot", "answer"]
         )

@@ -26,16 +26,16 @@ _DESCRIPTOR: Final = array.array("i", [0])
 class StalledError(Exception):
     """The slot made no progress for too long. Never leaves this package."""
 
-    def __init__(self, progress: str, place: str) -> None:
+    def __init__(self, progress: str, calls: str) -> None:
         super().__init__(progress)
         self.progress = progress
-        self.place = place
+        self.calls = calls
 
     def __str__(self) -> str:
         """What the slot was doing."""
         if not self.progress:
             return "it has not answered at all"
-        return self.progress + (f", in {self.place}" if self.place else "")
+        return self.progress + (f", in {self.calls}" if self.calls else "")
 
 
 class WatchedConnection:
