@@ -299,3 +299,28 @@ class CopyOnWriteStateMap(CopyOnWriteBuckets):
         from emberstate.heap.map.invariants import check_map
 
         check_map(self)
+
+    def draw(self) -> str:
+        """Return the map as text: tables, rehash index, chains with versions, live snapshots and what they keep.
+
+        For a small map: one of more than 64 buckets raises ValueError. `drawing` says how to read the picture.
+
+        >>> from emberstate.heap.map.value_kind import IMMUTABLE
+        >>> states = CopyOnWriteStateMap(IMMUTABLE, capacity=4)
+        >>> for key in (1, 2, 3):
+        ...     states.put(key, "", key * 10)
+        >>> before = states.snapshot()
+        >>> states.put(1, "", 11)
+        >>> print(states.draw())
+        entries 3, version 2, required 2, live snapshots [2]
+        primary table, 4 buckets, grows beyond 3 entries
+           0 | -
+           1 | -
+           2 | 2 ''=20 v1/1
+           3 | 3 ''=30 v2/1 -> 1 ''=11 v2/2
+        snapshot 2: 3 entries seen, 1 heads kept
+           3 | 3 ''=30 v1/1 -> 1 ''=10 v1/1 (primary)
+        """
+        from emberstate.heap.map.drawing import draw_map
+
+        return draw_map(self)

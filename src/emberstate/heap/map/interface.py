@@ -51,7 +51,7 @@ class StateMap:
 
     Reading and writing: `get`, `peek`, `contains_key`, `put`, `put_and_get_old`, `remove`,
     `remove_and_get_old`, `transform`, `in`, `len`, iteration, `keys`, `visitor`. Points in time: `snapshot`,
-    `open`, `changes`, `roll_back`, `is_rehashing`. Looking after it: `statistics`, `check_invariants`.
+    `open`, `changes`, `roll_back`, `is_rehashing`. Looking after it: `statistics`, `check_invariants`, `draw`.
     """
 
     __slots__ = ("kind", "registry")
@@ -141,6 +141,10 @@ class StateMap:
 
     def check_invariants(self) -> None:
         """Raise `InvariantError` if the structure is broken. O(all entries)."""
+        raise NotImplementedError
+
+    def draw(self) -> str:
+        """Return a picture of a small map as text; raises ValueError if the map is too large to draw."""
         raise NotImplementedError
 
     def __contains__(self, pair: object) -> bool:

@@ -261,6 +261,12 @@ class NestedStateMap(StateMap):
             raise InvariantError(f"there are loans that nobody will seal; {self.statistics()}")
         self.registry.check_invariants()
 
+    def draw(self) -> str:
+        """Return the map as text, a line per namespace; one of more than 64 entries raises ValueError."""
+        from emberstate.heap.map.drawing import draw_nested_map
+
+        return draw_nested_map(self)
+
     # -- inside ----------------------------------------------------------------------------------------------
 
     def _find(self, key: Hashable, namespace: Hashable) -> Any:
