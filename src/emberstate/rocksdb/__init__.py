@@ -9,10 +9,27 @@ from emberstate._exports import exported
 if TYPE_CHECKING:
     from emberstate.rocksdb.memory_budget import MemoryBudget
     from emberstate.rocksdb.rocksdb_keyed_state_backend import RocksDBKeyedStateBackend
+    from emberstate.rocksdb.rocksdb_map_state import RocksDBMapState
     from emberstate.rocksdb.rocksdb_snapshot import RocksDBSnapshot
+    from emberstate.rocksdb.rocksdb_states import (
+        RocksDBAggregatingState,
+        RocksDBListState,
+        RocksDBReducingState,
+        RocksDBValueState,
+    )
     from emberstate.rocksdb.rocksdb_store import RocksDBStore
 
-__all__ = ["MemoryBudget", "RocksDBKeyedStateBackend", "RocksDBSnapshot", "RocksDBStore"]
+__all__ = [
+    "MemoryBudget",
+    "RocksDBAggregatingState",
+    "RocksDBKeyedStateBackend",
+    "RocksDBListState",
+    "RocksDBMapState",
+    "RocksDBReducingState",
+    "RocksDBSnapshot",
+    "RocksDBStore",
+    "RocksDBValueState",
+]
 
 if not TYPE_CHECKING:  # a type checker would take any name for one of the package's
     __getattr__ = exported(
@@ -20,7 +37,14 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of the packa
         {
             "memory_budget": ["MemoryBudget"],
             "rocksdb_keyed_state_backend": ["RocksDBKeyedStateBackend"],
+            "rocksdb_map_state": ["RocksDBMapState"],
             "rocksdb_snapshot": ["RocksDBSnapshot"],
+            "rocksdb_states": [
+                "RocksDBAggregatingState",
+                "RocksDBListState",
+                "RocksDBReducingState",
+                "RocksDBValueState",
+            ],
             "rocksdb_store": ["RocksDBStore"],
         },
     )

@@ -148,9 +148,11 @@ def test_a_nested_map() -> None:
 
 def test_long_and_nested_states_are_short() -> None:
     """Catches: a state drawn by an address, or over many lines."""
-    kind = MapKind(IMMUTABLE)
-    states = CopyOnWriteStateMap(kind, capacity=4)
-    states.put(1, "", kind.large_from(("a", 1, "b", 2), states.registry))
+    states = CopyOnWriteStateMap(MapKind(IMMUTABLE), capacity=4)
+    inner = CopyOnWriteStateMap(IMMUTABLE, states.registry)
+    inner.put("a", "", 1)
+    inner.put("b", "", 2)
+    states.put(1, "", inner)
     states.put(2, "", tuple(range(100)))
     assert picture(states)[4:] == ["   2 | 2 ''=(0, 1, 2, 3, 4, 5, 6, 7… v1/1", "   3 | 1 ''=map of 2 v1/1"]
 
