@@ -18,7 +18,7 @@ import pytest
 import emberstate
 from tests.patience import PATIENCE
 from tests.project.console import Command, commands, matches, objection
-from tests.project.markdown import ROOT, Block, blocks, documents
+from tests.project.markdown import ROOT, Block, blocks, run_documents
 from tests.project.page import has_files_or_commands, needs_spark
 
 #: Its commands are run by `tests/cli/test_cli_docs.py`.
@@ -72,18 +72,18 @@ def has_commands(file: Path) -> bool:
     return file != CLI_PAGE and has_files_or_commands(file)
 
 
-LOCAL = [file for file in documents() if not needs_spark(file)]
+LOCAL = [file for file in run_documents() if not needs_spark(file)]
 PAGES = [file for file in LOCAL if python_blocks(file, run=True) and not has_commands(file)]
 PAGES_WITH_COMMANDS = [file for file in LOCAL if has_commands(file)]
 UNRUN_COMMANDS = [
     (file, command)
-    for file in documents()
+    for file in run_documents()
     for block in blocks(file.read_text(encoding="utf-8"))
     if block.info[:1] == ("console",)
     for command in commands(block)
     if not command.run
 ]
-NOT_RUN = [(file, block) for file in documents() for block in python_blocks(file, run=False)]
+NOT_RUN = [(file, block) for file in run_documents() for block in python_blocks(file, run=False)]
 
 
 #: It starts Spark several times.
