@@ -7,21 +7,22 @@ reader in another thread goes through a snapshot. In the end everything is compa
 from __future__ import annotations
 
 import random
+import sys
 import threading
 import time
 from collections import Counter, defaultdict
 from datetime import timedelta
 
 import emberstate as es
-from emberstate import _hot
+from emberstate.heap import CopyOnWriteStateMap
 
 CARDS, MERCHANTS, BATCHES, ROWS = 2_000, 40, 20, 5_000
 
 
 def main() -> None:
     """Run the tour; raises if the engine and the plain computation disagree."""
-    compiled = all(_hot.extension_file(name) for name in _hot.HOT_MODULES) and not _hot.interpreted_on_purpose()
-    say(f"Emberstate {es.__version__}, state engine {'compiled' if compiled else 'interpreted'}")
+    loaded = "interpreted" if str(sys.modules[CopyOnWriteStateMap.__module__].__file__).endswith(".py") else "compiled"
+    say(f"Emberstate {es.__version__}, state engine {loaded}")
 
     backend = es.HeapKeyedStateBackend(es.KeySchema.from_python(str))
     total = backend.get_partitioned_state(es.ValueStateDescriptor("total", int, default=0))
