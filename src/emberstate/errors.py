@@ -1,8 +1,9 @@
-"""The exceptions of Emberstate: one small tree.
+"""The exceptions of Emberstate: one small tree, a class for each thing that a caller or an operator does differently.
 
 Every class is also the nearest built-in, so that code which knows nothing of Emberstate catches it too.
-A message says what happened, where, what was expected and found, and what to do next. What it says of the place is in
-attributes, too: `error.state`, `error.batch` and so on, None where it does not apply.
+A message says what happened, where, what was expected and found, and what to do next. The place is in attributes, too:
+`error.state`, `error.batch` and so on, None where it does not apply. Attributes travel with a pickle, and from a slot
+to the driver. `emberstate.storage` adds a class for those who write: `StorageOutcomeUnknownError`.
 
 >>> error = CorruptionError("state/000001/ab.arrow: its checksum is wrong", path="state/000001/ab.arrow")
 >>> error.path, error.state
@@ -48,37 +49,34 @@ class EmberstateError(Exception):
 
 
 class StateTypeError(EmberstateError, TypeError):
-    """A value or key is not of the type that its state declares.
+    """A value or key is not of the type that its state declares, or read-only state was to be changed.
 
-    Operator action: convert the value in the function, or change the declared type and migrate.
+    Operator action: convert the value in the function, or change the declared type and migrate. Change state in a
+    keyed function, through the state itself.
+    """
+
+
+class RowTypeError(EmberstateError, TypeError):
+    """A row that comes in or goes out does not fit the schema that was declared for it.
+
+    Operator action: convert the value in the function, or change the schema; `column` names the column.
     """
 
 
 class StateDeclarationError(EmberstateError, ValueError):
-    """A state, key or type was declared in a way that cannot work.
+    """A state, key, type, range or option was declared in a way that cannot work. With `key_group`: a key belongs to a
+    key group that is not owned here.
 
-    Operator action: change the declaration; the message names what to use instead.
-    """
-
-
-class KeyGroupError(EmberstateError, ValueError):
-    """A key belongs to a key group that is not owned here, or a range makes no sense.
-
-    Operator action: make the key deterministic, or route the row to the slot that owns its group.
-    """
-
-
-class KeyContextError(EmberstateError, RuntimeError):
-    """State was used without a current key, after close, or from where it must not be.
-
-    Operator action: use state only while its function handles a row or a timer.
+    Operator action: change the declaration; the message names what to use instead. Make the key deterministic.
     """
 
 
 class LifecycleError(EmberstateError, RuntimeError):
-    """An operator was asked for something before it was opened, outside a transaction, or after close.
+    """Something was used at the wrong moment or from the wrong place: state without a current key or from another
+    thread, anything after close, a snapshot after its release, a batch of a stopped query, a watermark that goes back.
 
-    Operator action: none at run time; whoever drives the operator must open, begin and end in that order.
+    Operator action: none at run time; use state only while its function handles a row or a timer, and open, begin, end
+    and close in that order.
     """
 
 
@@ -92,54 +90,22 @@ class UserFunctionError(EmberstateError, RuntimeError):
     """
 
 
-class ProgramError(EmberstateError, ImportError):
-    """A slot cannot load the program that it is to run: a module is missing there, or is another version.
+class InstallationError(EmberstateError, ImportError):
+    """Something that the program needs is missing on a machine, or is another version there: a module in a slot, Java
+    on the driver.
 
-    Operator action: ship the module with spark-submit --py-files or sparkContext.addPyFile, and start again.
+    Operator action: ship the module with spark-submit --py-files or sparkContext.addPyFile; install Java 17 or later,
+    or the extra `emberstate[java]`. Start again.
     """
 
 
-class SlotDiedError(EmberstateError, ConnectionError):
-    """A slot's process ended while it was needed, or could not be started.
+class SlotError(EmberstateError, ConnectionError):
+    """A slot's process ended while it was needed, could not be started, or rejects a request: a newer attempt has taken
+    over, or the caller is not of this application.
 
     Operator action: none if Spark's retry of the task succeeds, nothing is lost; else look for what ends the
-    process: memory (size spark.executor.memoryOverhead), or a crash in a library, in the executor's stderr log.
-    """
-
-
-class SlotRefusedError(EmberstateError, PermissionError):
-    """A slot does not serve a request: a newer attempt has taken over, or it does not know who asks.
-
-    Operator action: none for an attempt that is not wanted any more; else check for two applications or users
-    that use the same names.
-    """
-
-
-class RowTypeError(EmberstateError, TypeError):
-    """A row that comes in or goes out does not fit the schema that was declared for it.
-
-    Operator action: convert the value in the function, or change the schema; the message names the column.
-    """
-
-
-class WatermarkError(EmberstateError, ValueError):
-    """A watermark would go back: timers that it lies behind have fired already.
-
-    Operator action: none at run time; check what computes the watermark.
-    """
-
-
-class ReadOnlyStateError(EmberstateError, TypeError):
-    """A mutator was called on read-only state.
-
-    Operator action: change state in a keyed function; checkpoints and snapshots are for reading.
-    """
-
-
-class SnapshotReleasedError(EmberstateError, RuntimeError):
-    """A snapshot was read, or rolled back to, after it was released.
-
-    Operator action: keep the snapshot open (it is a context manager) for as long as it is read.
+    process: memory (size spark.executor.memoryOverhead), or a crash in a library, in the executor's stderr log. For a
+    rejected caller, check for two applications or users that use the same names.
     """
 
 
@@ -158,17 +124,11 @@ class InvariantError(EmberstateError, AssertionError):
 
 
 class StorageError(EmberstateError, OSError):
-    """A read, write, listing or deletion in checkpoint storage failed.
+    """A read, write, listing or deletion failed in checkpoint storage, or in the local files of a RocksDB backend. Or a
+    checkpoint kept in memory would exceed its size limit.
 
-    Operator action: see the path and the system's own message; the last committed checkpoint is untouched.
-    """
-
-
-class LocalStateError(EmberstateError, OSError):
-    """The local files of a RocksDB backend could not be written or read: a full or broken disk.
-
-    Operator action: make room, or name another local directory; a restart restores from the last checkpoint,
-    which is untouched.
+    Operator action: see `path` and the system's own message: network, rights, room; the last committed checkpoint is
+    untouched, and a restart restores from it. For state too large for memory use FsStateBackend, or raise the limit.
     """
 
 
@@ -211,18 +171,4 @@ class CheckpointCollectedError(EmberstateError, LookupError):
     """A checkpoint that was open for reading has been collected, or was never there.
 
     Operator action: open a newer one, or pin it while it is read.
-    """
-
-
-class StateTooLargeError(EmberstateError, OverflowError):
-    """A checkpoint kept in memory would exceed its size limit.
-
-    Operator action: use FsStateBackend, or raise the limit.
-    """
-
-
-class JavaNotFoundError(EmberstateError, EnvironmentError):
-    """There is no Java that Spark could run on, or JAVA_HOME names none.
-
-    Operator action: install Java 17 or later, or the extra `emberstate[java]`; the message says how.
     """

@@ -16,7 +16,7 @@ from emberstate.checkpoint.commit.messages import Acknowledgement, SlotTask
 from emberstate.checkpoint.commit.slot import SlotCheckpoint
 from emberstate.checkpoint.manifest.catalogue import checkpoint_numbers, verify
 from emberstate.checkpoint.restore.operators import OperatorSpec
-from emberstate.errors import FencedError, StateDeclarationError, StateTooLargeError, StorageError
+from emberstate.errors import FencedError, StateDeclarationError, StorageError
 from emberstate.state.descriptors import ValueStateDescriptor
 from emberstate.state.keyed_state_backend import KeyedStateBackend
 from tests.checkpoint.counting_job import (
@@ -105,10 +105,10 @@ def test_a_state_larger_than_memory_takes_is_named() -> None:
     """Catches: a driver that runs out of memory; an error that leaves open which state, or what to do."""
     job = BigJob(MemoryStateBackend(max_state_size=100_000))
     job.run({"a": b"x" * 60_000})
-    with pytest.raises(StateTooLargeError, match=MESSAGE):
+    with pytest.raises(StorageError, match=MESSAGE):
         job.run({"b": b"y" * 60_000})
     job.run({"b": b"y" * 30_000})  # the batch is run again, with less
-    with pytest.raises(StateTooLargeError, match=MESSAGE):
+    with pytest.raises(StorageError, match=MESSAGE):
         job.run({f"k{i}": b"z" * 100 for i in range(500)})
     job.run({"a": b"x"})
     job.run({"c": b"x" * 60_000})  # superseded bytes do not count
@@ -117,7 +117,7 @@ def test_a_state_larger_than_memory_takes_is_named() -> None:
 def test_the_limit_counts_bytes_before_compression() -> None:
     """Catches: zeros that compress to nothing and fill the memory once they are restored."""
     job = BigJob(MemoryStateBackend(max_state_size=100_000))
-    with pytest.raises(StateTooLargeError, match=MESSAGE):
+    with pytest.raises(StorageError, match=MESSAGE):
         job.run({"a": bytes(200_000)})
     job.run({"a": bytes(90_000)})
     for _ in range(30):  # a chain of rewrites of one value: never more than one of them counts

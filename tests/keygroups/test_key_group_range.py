@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emberstate.errors import KeyGroupError
+from emberstate.errors import StateDeclarationError
 from emberstate.keygroups import (
     MAX_PARALLELISM_CAP,
     KeyGroupRange,
@@ -90,35 +90,35 @@ def test_a_group_is_in_the_range_of_its_slot(sample: tuple[int, int, int]) -> No
 @pytest.mark.parametrize("slot", [-1, 3, 4, True, 1.0, None])
 def test_a_slot_outside_is_refused(slot: int) -> None:
     """Catches: slot == parallelism accepted, which hands out groups past the end."""
-    with pytest.raises(KeyGroupError, match=r"0\.\.2"):
+    with pytest.raises(StateDeclarationError, match=r"0\.\.2"):
         range_for_slot(128, 3, slot)
 
 
 @pytest.mark.parametrize("group", [-1, 128, True, 1.0])
 def test_a_group_outside_has_no_slot(group: int) -> None:
     """Catches: group == max parallelism giving slot == parallelism."""
-    with pytest.raises(KeyGroupError, match=r"0\.\.127"):
+    with pytest.raises(StateDeclarationError, match=r"0\.\.127"):
         slot_for_key_group(128, 3, group)
 
 
 @pytest.mark.parametrize("max_parallelism", [0, -1, 32769, 128.0, True, "128", None])
 def test_a_bad_max_parallelism_is_refused(max_parallelism: int) -> None:
     """Catches: a max parallelism from a config file (a str, a float, past the cap) taken as it comes."""
-    with pytest.raises(KeyGroupError, match="Max parallelism"):
+    with pytest.raises(StateDeclarationError, match="Max parallelism"):
         range_for_slot(max_parallelism, 1, 0)
 
 
 @pytest.mark.parametrize("parallelism", [0, -1, 129, 2.0, True])
 def test_a_bad_parallelism_is_refused(parallelism: int) -> None:
     """Catches: slots that would own no group, and division by zero instead of a clear error."""
-    with pytest.raises(KeyGroupError, match=r"[Pp]arallelism"):
+    with pytest.raises(StateDeclarationError, match=r"[Pp]arallelism"):
         range_for_slot(128, parallelism, 0)
 
 
 @pytest.mark.parametrize("parallelism", [0, 32769])
 def test_default_max_parallelism_checks_its_argument(parallelism: int) -> None:
     """Catches: a default that is smaller than the parallelism it is for."""
-    with pytest.raises(KeyGroupError):
+    with pytest.raises(StateDeclarationError):
         default_max_parallelism(parallelism)
 
 
@@ -128,9 +128,9 @@ def test_positions_end_before_the_size() -> None:
 
     assert [5, 6, 7] == [owned.group_at(position) for position in range(3)] == list(owned)
     for position in (-1, 3, 4):
-        with pytest.raises(KeyGroupError, match="no position"):
+        with pytest.raises(StateDeclarationError, match="no position"):
             owned.group_at(position)
-    with pytest.raises(KeyGroupError, match="no position 0"):
+    with pytest.raises(StateDeclarationError, match="no position 0"):
         KeyGroupRange.EMPTY.group_at(0)
 
 
@@ -149,13 +149,13 @@ def test_the_empty_range() -> None:
 )
 def test_a_senseless_range_is_refused(start: int, end: int) -> None:
     """Catches: a range built from swapped or foreign numbers that owns nothing or too much."""
-    with pytest.raises(KeyGroupError):
+    with pytest.raises(StateDeclarationError):
         KeyGroupRange(start, end)
 
 
 def test_of_refuses_a_negative_start() -> None:
     """Catches: of(-5, -9) taken for the empty range."""
-    with pytest.raises(KeyGroupError, match="cannot start at -5"):
+    with pytest.raises(StateDeclarationError, match="cannot start at -5"):
         KeyGroupRange.of(-5, -9)
 
 
@@ -177,7 +177,7 @@ def test_check_and_in_agree_with_the_list(owned: KeyGroupRange, group: int) -> N
     if group in owned:
         owned.check(group)
     else:
-        with pytest.raises(KeyGroupError, match=r"not in the range .* not\s+deterministic"):
+        with pytest.raises(StateDeclarationError, match=r"not in the range .* not\s+deterministic"):
             owned.check(group)
 
 

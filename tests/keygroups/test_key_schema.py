@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emberstate.errors import KeyGroupError, StateDeclarationError, StateTypeError
+from emberstate.errors import StateDeclarationError, StateTypeError
 from emberstate.keygroups import KeySchema
 from emberstate.keygroups.spark_hash import micros_since_epoch
 from tests.keygroups.golden import edge_values, random_value
@@ -347,9 +347,9 @@ def test_key_group_checks_max_parallelism(max_parallelism: int) -> None:
     """Catches: groups beyond the cap, or ZeroDivisionError."""
     schema = KeySchema(["bigint"])
 
-    with pytest.raises(KeyGroupError):
+    with pytest.raises(StateDeclarationError):
         schema.key_group(1, max_parallelism)
-    with pytest.raises(KeyGroupError):
+    with pytest.raises(StateDeclarationError):
         schema.key_grouper(max_parallelism)
 
 

@@ -86,6 +86,15 @@ def test_operations_has_all_exceptions() -> None:
     assert re.findall(r"^### (\w+)$", text, re.MULTILINE) == list(EXCEPTIONS)
 
 
+def test_operations_has_all_attributes_of_exceptions() -> None:
+    """Catches: an attribute that nobody on call knows of; one that is called otherwise by now."""
+    sentence = section(OPERATIONS, "EmberstateError").partition("does not apply:")[2]
+    listed = re.findall(r"`(\w+)`", sentence)
+
+    assert listed == list(errors.Place.__annotations__)
+    assert all(hasattr(errors.EmberstateError, name) for name in listed)
+
+
 @pytest.mark.parametrize("name", sorted(set(EXCEPTIONS) - {"EmberstateError"}))
 def test_entry_of_an_exception(name: str) -> None:
     """Catches: an entry that names another built-in, or that says what happened and not what to do."""

@@ -177,14 +177,14 @@ def test_a_savepoint_of_one_backend_starts_a_job_on_the_other(one: str, other: s
 FULL_DISK = """
     import json, os, resource, sys
     from pathlib import Path
-    from emberstate.errors import LocalStateError
+    from emberstate.errors import StorageError
     from tests.checkpoint.counting_job import COUNT, LOG, CountingJob, expected_after
     from tests.rocksdb.test_checkpoints import in_rocksdb
 
     def refusal(use):
         try:
             use()
-        except LocalStateError as error:
+        except StorageError as error:
             return str(error)
         return ""
 

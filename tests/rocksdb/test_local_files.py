@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from emberstate.errors import LocalStateError, StateDeclarationError
+from emberstate.errors import StateDeclarationError, StorageError
 from emberstate.keygroups import KeySchema
 from emberstate.rocksdb.local_directory import LocalDirectory, reclaim
 from emberstate.rocksdb.rocksdb_keyed_state_backend import RocksDBKeyedStateBackend
@@ -182,7 +182,7 @@ def test_what_another_user_left_is_left_alone() -> None:
 def test_a_directory_that_cannot_be_used_is_a_clear_error(tmp_path: Path) -> None:
     """Catches: a bare exception of rocksdict's, or of the system's, that does not say which option is meant."""
     (tmp_path / "file").write_text("")
-    with pytest.raises(LocalStateError, match=r"file.*Name one on a local disk"):
+    with pytest.raises(StorageError, match=r"file.*Name one on a local disk"):
         RocksDBKeyedStateBackend(KeySchema.from_python(str), tmp_path / "file")
 
 
@@ -199,7 +199,7 @@ FULL_DISK = """
     from emberstate.checkpoint.restore.load import restore
     from emberstate.checkpoint.files.writer import BaseWriter
     from emberstate.checkpoint.files.reader import StateFileReader
-    from emberstate.errors import LocalStateError
+    from emberstate.errors import StorageError
     from emberstate.keygroups import KeySchema
     from emberstate.rocksdb.rocksdb_keyed_state_backend import RocksDBKeyedStateBackend
     from emberstate.state.descriptors import ValueStateDescriptor
@@ -211,7 +211,7 @@ FULL_DISK = """
     def refusal(use):
         try:
             use()
-        except LocalStateError as error:
+        except StorageError as error:
             return str(error)
         return ""
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import rocksdict
 
-from emberstate.errors import CodecError, LocalStateError
+from emberstate.errors import CodecError, StorageError
 from emberstate.rocksdb.touched_keys import MOST_RUNS, TouchedKeys, read_run, write_run
 from emberstate.state.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 from emberstate.state.ttl.config import TtlConfig
@@ -85,9 +85,9 @@ def test_damaged_files_are_an_error_and_not_an_early_end(make_backend: BackendFa
     data = bytearray(table.read_bytes())
     data[len(data) // 2] ^= 0xFF
     table.write_bytes(data)
-    with pytest.raises(LocalStateError, match="Corruption"):
+    with pytest.raises(StorageError, match="Corruption"):
         state.get()
-    with pytest.raises(LocalStateError, match="Corruption"):
+    with pytest.raises(StorageError, match="Corruption"):
         backend.snapshot()
 
 
@@ -166,9 +166,9 @@ def test_logs_are_compacted_and_end_where_they_say(tmp_path: Path) -> None:
     data = (tmp_path / "all.run").read_bytes()
     for length in range(len(data)):
         (tmp_path / "cut.run").write_bytes(data[:length])
-        with pytest.raises(LocalStateError, match="ends in the middle"):
+        with pytest.raises(StorageError, match="ends in the middle"):
             list(read_run(tmp_path / "cut.run"))
-    with pytest.raises(LocalStateError):
+    with pytest.raises(StorageError):
         write_run(tmp_path / "all.run", [b"a"])  # a run is never overwritten
 
 

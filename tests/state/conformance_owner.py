@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from emberstate.errors import KeyContextError
+from emberstate.errors import LifecycleError
 from emberstate.state.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 from tests.state.conformance_backend import every_use
 from tests.state.support import MANY, BackendFactory, entries_of
@@ -100,7 +100,7 @@ class OwnerConformance:
         uses = every_use(backend)
         with backend.snapshot() as snapshot:
             for use in uses + every_use_of_a_backend(backend, snapshot):
-                with pytest.raises(KeyContextError, match=rf"belongs to thread '{mine}'.*by thread 'elsewhere_0'"):
+                with pytest.raises(LifecycleError, match=rf"belongs to thread '{mine}'.*by thread 'elsewhere_0'"):
                     elsewhere(use)
             assert backend.current_key == "ann"
             assert backend.changes(snapshot) == []
@@ -127,7 +127,7 @@ class OwnerConformance:
             iter(backend.get_keys_and_namespaces("m")),
         ):
             next(walk)
-            with pytest.raises(KeyContextError, match="elsewhere_0"):
+            with pytest.raises(LifecycleError, match="elsewhere_0"):
                 elsewhere(lambda walk=walk: list(walk))  # type: ignore[misc]
 
     def test_an_iterator_kept_beyond_its_key_or_its_backend_is_refused(self, make_backend: BackendFactory) -> None:
@@ -142,13 +142,13 @@ class OwnerConformance:
         next(walk)
         next(keys)
         backend.set_current_key("ann")
-        with pytest.raises(KeyContextError, match="'bob'"):
+        with pytest.raises(LifecycleError, match="'bob'"):
             next(walk)
         walk = state.iterator()
         next(walk)
         backend.close()
         for kept in (walk, keys):
-            with pytest.raises(KeyContextError, match="closed"):
+            with pytest.raises(LifecycleError, match="closed"):
                 next(kept)
 
     def test_a_snapshot_may_be_read_and_released_by_any_thread(self, make_backend: BackendFactory) -> None:
@@ -178,7 +178,7 @@ class OwnerConformance:
             return number
 
         assert elsewhere(take_over) == 2
-        with pytest.raises(KeyContextError, match="belongs to thread 'elsewhere_0'"):
+        with pytest.raises(LifecycleError, match="belongs to thread 'elsewhere_0'"):
             value.value()
         backend.context.own()
         assert value.value() == 2
@@ -190,7 +190,7 @@ class OwnerConformance:
         value = backend.get_partitioned_state(ValueStateDescriptor("v", int))
         for use in (value.value, backend.snapshot, lambda: backend.set_current_key("bob"), backend.context.own):
             said = in_a_fork(use)
-            assert said.startswith(f"KeyContextError: state that belongs to process {os.getpid()} was used by")
+            assert said.startswith(f"LifecycleError: state that belongs to process {os.getpid()} was used by")
         assert value.value() == 1
 
     def test_nothing_of_a_backend_can_be_pickled_or_copied(self, make_backend: BackendFactory) -> None:
@@ -205,5 +205,5 @@ class OwnerConformance:
             backend.get_partitioned_state(MapStateDescriptor("m", str, int)),
         ):
             for leave in (pickle.dumps, copy.copy, copy.deepcopy):
-                with pytest.raises(KeyContextError, match="cannot be pickled"):
+                with pytest.raises(LifecycleError, match="cannot be pickled"):
                     leave(thing)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy
 import pytest
 
-from emberstate.errors import KeyContextError, StateTypeError
+from emberstate.errors import LifecycleError, StateTypeError
 from emberstate.state.changes import Op
 from emberstate.state.descriptors import (
     AggregatingStateDescriptor,
@@ -212,9 +212,9 @@ class ValueStateConformance:
         unexplained.
         """
         _, state = opened(make_backend, ValueStateDescriptor("v", int))
-        with pytest.raises(KeyContextError, match="cannot be pickled"):
+        with pytest.raises(LifecycleError, match="cannot be pickled"):
             pickle.dumps(state)
-        with pytest.raises(KeyContextError, match="cannot be pickled"):
+        with pytest.raises(LifecycleError, match="cannot be pickled"):
             copy.copy(state)
 
 
@@ -604,7 +604,7 @@ class MapStateConformance:
             walk = iter(view)
             next(walk)
             backend.set_current_key("bob")
-            with pytest.raises(KeyContextError, match="'ann'"):
+            with pytest.raises(LifecycleError, match="'ann'"):
                 next(walk)
         backend.set_current_key("ann")
         walk = state.iterator()

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from emberstate.errors import KeyContextError
+from emberstate.errors import LifecycleError
 from emberstate.state.descriptors import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
@@ -114,7 +114,7 @@ class TtlConformance:
         if time is TtlTime.EVENT:
             clock, other = other, clock
         setattr(backend.ttl_clock, other, 0)
-        with pytest.raises(KeyContextError, match=f"backend.ttl_clock.{clock}"):
+        with pytest.raises(LifecycleError, match=f"backend.ttl_clock.{clock}"):
             write(state)
         assert backend.number_of_entries() == 0
         setattr(backend.ttl_clock, clock, -5)
@@ -431,7 +431,7 @@ class TtlConformance:
             walk = state.iterator()
             next(walk)
             backend.set_current_key("bob")
-            with pytest.raises(KeyContextError, match="'ann'"):
+            with pytest.raises(LifecycleError, match="'ann'"):
                 list(walk)
             assert {key for _, _, (key, _, _) in backend.changes(snapshot)} == {"ann"}
 

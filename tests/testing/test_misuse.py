@@ -11,7 +11,7 @@ import pytest
 
 import emberstate as es
 from emberstate.checkpoint.backends import StateBackend
-from emberstate.errors import KeyContextError, RowTypeError, UserFunctionError
+from emberstate.errors import LifecycleError, RowTypeError, UserFunctionError
 from emberstate.testing import Harness
 
 
@@ -78,10 +78,10 @@ def assign(function: Any, row: Any) -> None:
 @pytest.mark.parametrize(
     ("do", "cause"),
     [
-        (in_thread, KeyContextError),
+        (in_thread, LifecycleError),
         (half_a_generator, LookupError),
         (assign, ValueError),
-        (lambda function, row: pickle.dumps(function.total), KeyContextError),
+        (lambda function, row: pickle.dumps(function.total), LifecycleError),
         (lambda function, row: function.pairs.put(["unhashable"], 1), TypeError),
         (lambda function, row: function.pairs.put("x", "wrong"), TypeError),
         (lambda function, row: function.total.update("wrong"), TypeError),
@@ -146,11 +146,11 @@ def test_a_handle_that_escapes() -> None:
 
     harness = misused(keep)
     harness.process(("a", 2))
-    with pytest.raises(KeyContextError):
+    with pytest.raises(LifecycleError):
         escaped[0].update([0])
     assert harness.state("total", "a") == [1, 2]
     harness.close()
-    with pytest.raises(KeyContextError):
+    with pytest.raises(LifecycleError):
         escaped[0].value()
 
 
@@ -170,7 +170,7 @@ def test_another_thread_cannot_drive_the_harness() -> None:
         thread.start()
         thread.join()
 
-        assert isinstance(raised[0], KeyContextError)
+        assert isinstance(raised[0], LifecycleError)
         assert harness.state("total", "a") == [1]
         harness.process(("a", 3))
         assert harness.state("total", "a") == [1, 3]

@@ -10,7 +10,7 @@ import pytest
 
 import emberstate as es
 from emberstate.checkpoint.backends import StateBackend
-from emberstate.errors import StateDeclarationError, StateTypeError, UserFunctionError, WatermarkError
+from emberstate.errors import LifecycleError, StateDeclarationError, StateTypeError, UserFunctionError
 from emberstate.runtime.functions.domain_timers import TimeDomain
 from emberstate.testing import START, Harness
 from tests.testing.support import at, pay, totals
@@ -43,7 +43,7 @@ def test_advance_watermark(state_backend: StateBackend) -> None:
         harness.process(pay("a", 1, 0), pay("b", 2, 10))
         assert harness.advance_watermark(at(59)) == []
         assert harness.advance_watermark(at(60)) == [("a", "quiet", 1.0)]
-        with pytest.raises(WatermarkError, match="only grows"):
+        with pytest.raises(LifecycleError, match="only grows"):
             harness.advance_watermark(at(59))
         assert (harness.watermark, harness.timers_fired) == (at(60), 1)
         assert [(timer.key, timer.time) for timer in harness.timers()] == [("b", at(70))]

@@ -100,7 +100,7 @@ class MemoryStateBackend(StateBackend):
     """Working state on the heap; checkpoints live as long as this object does, in the process that made it.
 
     What slots prepare travels to the coordinator whole, so no state of a slot may encode to more than
-    `max_state_size` bytes: `StateTooLargeError` names the state, and `FsStateBackend` has no such limit.
+    `max_state_size` bytes: `StorageError` names the state, and `FsStateBackend` has no such limit.
 
     >>> MemoryStateBackend()
     MemoryStateBackend(max_state_size=5242880)
@@ -239,7 +239,7 @@ class RocksDBStateBackend(StateBackend):
         """An empty RocksDB for a range of key groups (default: all).
 
         Raises:
-            LocalStateError: the local directory cannot be used.
+            StorageError: the local directory cannot be used.
         """
         backend: KeyedStateBackend = _rocksdb().RocksDBKeyedStateBackend(
             key_schema,

@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import Any, NoReturn
 
 from emberstate.codec import Codec, key_codec_for
-from emberstate.errors import KeyContextError, RestoreRefusedError, StateDeclarationError, StateTypeError
+from emberstate.errors import LifecycleError, RestoreRefusedError, StateDeclarationError, StateTypeError
 from emberstate.heap.map.snapshots import FIRST_VERSION, Snapshot, SnapshotRegistry
 from emberstate.heap.map.value_kind import IMMUTABLE
 from emberstate.heap.snapshot import HeapSnapshot, RegisteredState
@@ -351,7 +351,7 @@ class HeapKeyedStateBackend:
         self._timer_queues = {}
 
     def __reduce__(self) -> NoReturn:
-        raise KeyContextError(
+        raise LifecycleError(
             "a backend cannot be pickled or copied: its state belongs to one process. Was it caught in a "
             "closure that Spark sends elsewhere? Make a backend where it is used."
         )

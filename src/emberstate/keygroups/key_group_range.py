@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from operator import index
 from typing import ClassVar, SupportsIndex
 
-from emberstate.errors import KeyGroupError
+from emberstate.errors import StateDeclarationError
 
 #: Groups a pipeline gets when it says nothing: enough to rescale to 128 slots, few enough to be cheap.
 DEFAULT_MAX_PARALLELISM = 128
@@ -45,13 +45,13 @@ class KeyGroupRange:
 
     def __post_init__(self) -> None:
         if type(self.start) is not int or type(self.end) is not int:
-            raise KeyGroupError(
+            raise StateDeclarationError(
                 f"A key group range needs two ints, found {self.start!r} and {self.end!r}; pass plain ints."
             )
         if self.start == 0 and self.end == -1:
             return
         if not 0 <= self.start <= self.end < MAX_PARALLELISM_CAP:
-            raise KeyGroupError(
+            raise StateDeclarationError(
                 f"Key group range [{self.start}, {self.end}] makes no sense: expected "
                 f"0 <= start <= end < {MAX_PARALLELISM_CAP}. Use KeyGroupRange.of(start, end) where "
                 f"start > end shall mean the empty range."
@@ -65,7 +65,7 @@ class KeyGroupRange:
         True
         """
         if start < 0:
-            raise KeyGroupError(f"A key group range cannot start at {start}: key groups count from 0.")
+            raise StateDeclarationError(f"A key group range cannot start at {start}: key groups count from 0.")
         return cls(start, end) if start <= end else cls.EMPTY
 
     def __len__(self) -> int:
@@ -89,7 +89,7 @@ class KeyGroupRange:
         """
         # Flink accepts position == size here and hands out a foreign group.
         if not 0 <= position < len(self):
-            raise KeyGroupError(f"Key group range {self} of {len(self)} groups has no position {position}.")
+            raise StateDeclarationError(f"Key group range {self} of {len(self)} groups has no position {position}.")
         return self.start + position
 
     def intersection(self, other: KeyGroupRange) -> KeyGroupRange:
@@ -102,15 +102,15 @@ class KeyGroupRange:
         """Refuse a key group outside this range.
 
         Raises:
-            KeyGroupError: the group is not owned here.
+            StateDeclarationError: the group is not owned here.
 
         >>> KeyGroupRange(0, 42).check(43)
         Traceback (most recent call last):
             ...
-        emberstate.errors.KeyGroupError: Key group 43 is not in the range [0, 42] owned here. ...
+        emberstate.errors.StateDeclarationError: Key group 43 is not in the range [0, 42] owned here. ...
         """
         if key_group not in self:
-            raise KeyGroupError(
+            raise StateDeclarationError(
                 f"Key group {index(key_group)} is not in the range {self} owned here. Either the key is not "
                 f"deterministic (it was computed differently when the row was routed), or the row was routed "
                 f"with another key schema, max parallelism or parallelism."
@@ -123,7 +123,7 @@ KeyGroupRange.EMPTY = KeyGroupRange(0, -1)
 def check_max_parallelism(max_parallelism: int) -> None:
     """Refuse a max parallelism that is not an int in 1..32768."""
     if type(max_parallelism) is not int or not 1 <= max_parallelism <= MAX_PARALLELISM_CAP:
-        raise KeyGroupError(
+        raise StateDeclarationError(
             f"Max parallelism must be an int in 1..{MAX_PARALLELISM_CAP}, found {max_parallelism!r}."
         )
 
@@ -132,9 +132,9 @@ def check_parallelism(max_parallelism: int, parallelism: int) -> None:
     """Refuse a parallelism that ``max_parallelism`` groups cannot serve."""
     check_max_parallelism(max_parallelism)
     if type(parallelism) is not int or parallelism < 1:
-        raise KeyGroupError(f"Parallelism must be an int of at least 1, found {parallelism!r}.")
+        raise StateDeclarationError(f"Parallelism must be an int of at least 1, found {parallelism!r}.")
     if parallelism > max_parallelism:
-        raise KeyGroupError(
+        raise StateDeclarationError(
             f"Parallelism {parallelism} exceeds max parallelism {max_parallelism}: some slots would own no "
             f"key group. Use at most {max_parallelism} slots, or a larger max parallelism for a new state."
         )
@@ -162,7 +162,7 @@ def range_for_slot(max_parallelism: int, parallelism: int, slot: int) -> KeyGrou
     """
     check_parallelism(max_parallelism, parallelism)
     if type(slot) is not int or not 0 <= slot < parallelism:
-        raise KeyGroupError(f"Slot must be an int in 0..{parallelism - 1}, found {slot!r}.")
+        raise StateDeclarationError(f"Slot must be an int in 0..{parallelism - 1}, found {slot!r}.")
     start = -(-slot * max_parallelism // parallelism)
     end = ((slot + 1) * max_parallelism - 1) // parallelism
     return KeyGroupRange(start, end)
@@ -176,5 +176,5 @@ def slot_for_key_group(max_parallelism: int, parallelism: int, key_group: int) -
     """
     check_parallelism(max_parallelism, parallelism)
     if type(key_group) is not int or not 0 <= key_group < max_parallelism:
-        raise KeyGroupError(f"Key group must be an int in 0..{max_parallelism - 1}, found {key_group!r}.")
+        raise StateDeclarationError(f"Key group must be an int in 0..{max_parallelism - 1}, found {key_group!r}.")
     return key_group * parallelism // max_parallelism

@@ -36,7 +36,7 @@ class CurrentKey:
         self.part = b""
 
     def current(self, what: str) -> bytes:
-        """Key group and key; KeyContextError, saying that `what` was used, without a current key."""
+        """Key group and key; LifecycleError, saying that `what` was used, without a current key."""
         context: KeyContext = self.context
         context.check_key(what)
         key = context.key
@@ -70,7 +70,7 @@ class CurrentEntry:
         self.prefix = b""
 
     def current(self) -> bytes:
-        """What all pairs of the entry begin with; KeyContextError without a current key, and on a foreign thread."""
+        """What all pairs of the entry begin with; LifecycleError without a current key, and on a foreign thread."""
         self.context.check_key(self.name)
         key = self.context.key
         if key is not self.key:

@@ -20,7 +20,7 @@ import uuid
 from pathlib import Path
 from typing import Final
 
-from emberstate.errors import LocalStateError
+from emberstate.errors import StorageError
 
 _log = logging.getLogger("emberstate.rocksdb")
 
@@ -47,7 +47,7 @@ class LocalDirectory:
         """Reclaim what dead processes left in `parent`, then make a directory there.
 
         Raises:
-            LocalStateError: the directory cannot be made.
+            StorageError: the directory cannot be made.
         """
         where = Path(parent)
         try:
@@ -60,7 +60,7 @@ class LocalDirectory:
             self.path = where / name
             self.path.mkdir(mode=0o700)  # state is nobody else's to read
         except OSError as error:
-            raise LocalStateError(
+            raise StorageError(
                 f"no directory for RocksDB's local files can be made in {where}: {error}. Name one on a local "
                 f"disk that this process may write to."
             ) from error

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import cython
 
-from emberstate.errors import LocalStateError
+from emberstate.errors import StorageError
 
 #: What a key in the log costs beside its bytes: the object, and its share of the set.
 KEY_OVERHEAD = 33 + 64
@@ -29,7 +29,7 @@ class LogKeeper(Protocol):
     def spill(self) -> None:
         """Move the log's memory to disk."""
 
-    def failed(self, what: str, error: Exception) -> LocalStateError:
+    def failed(self, what: str, error: Exception) -> StorageError:
         """What to raise when rocksdict raised."""
 
 

@@ -10,7 +10,7 @@ deep inside is refused when it is written, not when a checkpoint is; maps are it
 user keys' bytes; `number_of_entries` and the sizes of lists and maps are counted, not known.
 
 The local files are scratch space of this process and are deleted on `close`. If they cannot be written or
-read, a LocalStateError says so and nothing can be committed any more: restore from the last checkpoint.
+read, a StorageError says so and nothing can be committed any more: restore from the last checkpoint.
 
 Thread safety: one owner thread. A `RocksDBSnapshot` may be read and released by any thread.
 """
@@ -27,7 +27,7 @@ from typing import Any, Final, NoReturn
 from emberstate.codec import Codec, key_codec_for
 from emberstate.errors import (
     InvariantError,
-    KeyContextError,
+    LifecycleError,
     RestoreRefusedError,
     StateDeclarationError,
     StateTypeError,
@@ -113,7 +113,7 @@ class RocksDBKeyedStateBackend:
         cache, write buffers and the log of touched keys stay within `memory_limit` bytes together.
 
         Raises:
-            LocalStateError: the directory cannot be used.
+            StorageError: the directory cannot be used.
         """
         owned = KeyGroupRange(0, max_parallelism - 1) if key_group_range is None else key_group_range
         budget = MemoryBudget.of(memory_limit)
@@ -429,7 +429,7 @@ class RocksDBKeyedStateBackend:
         self._store.close()
 
     def __reduce__(self) -> NoReturn:
-        raise KeyContextError(
+        raise LifecycleError(
             "a backend cannot be pickled or copied: its state belongs to one process. Was it caught in a "
             "closure that Spark sends elsewhere? Make a backend where it is used."
         )

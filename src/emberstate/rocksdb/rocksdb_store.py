@@ -9,7 +9,7 @@ The database is scratch space: no write-ahead log, nothing is read that another 
 everywhere: without it rocksdict unpickles what it reads.
 
 rocksdict raises bare exceptions, and its iterators over items end early where a block cannot be read (tried).
-So every call to it is here, iterators are asked for their status, and what goes wrong is a LocalStateError.
+So every call to it is here, iterators are asked for their status, and what goes wrong is a StorageError.
 After one, nothing can be committed nor rolled back any more: a write may have been done by half.
 
 Invariants: points ascend by age; a key that differs from what a live point saw is in the log of that point or
@@ -28,7 +28,7 @@ from typing import Any, Final
 
 from rocksdict import Rdict, ReadOptions, WriteBatch, WriteOptions
 
-from emberstate.errors import InvariantError, LocalStateError, SnapshotReleasedError
+from emberstate.errors import InvariantError, LifecycleError, StorageError
 from emberstate.rocksdb.local_directory import LocalDirectory
 from emberstate.rocksdb.memory_budget import MemoryBudget, options_for
 from emberstate.rocksdb.pair_access import PairAccess
@@ -87,7 +87,7 @@ class Point:
         return self._view is None
 
     def check_live(self) -> None:
-        """Raise SnapshotReleasedError if this was given up."""
+        """Raise LifecycleError if this was given up."""
         if self._view is None:
             raise _released()
 
@@ -157,8 +157,8 @@ class Point:
         self._view = self._iterator = None
 
 
-def _released() -> SnapshotReleasedError:
-    return SnapshotReleasedError("the snapshot was released: read it, and roll back to it, before that")
+def _released() -> LifecycleError:
+    return LifecycleError("the snapshot was released: read it, and roll back to it, before that")
 
 
 class Cursor:
@@ -186,7 +186,7 @@ class Cursor:
         self.seek: Callable[[bytes], None] = self._iterator.seek
 
     def check(self) -> None:
-        """Raise LocalStateError if it ended because something could not be read."""
+        """Raise StorageError if it ended because something could not be read."""
         try:
             self._iterator.status()
         except Exception as error:
@@ -208,7 +208,7 @@ class RocksDBStore:
             self._db: Any = Rdict(str(directory.path / "db"), options)
         except Exception as error:
             directory.remove()
-            raise LocalStateError(f"RocksDB could not be opened in {directory.path}: {error}") from error
+            raise StorageError(f"RocksDB could not be opened in {directory.path}: {error}") from error
         db = self._db
         #: Reading and writing by key; the log of what is touched.
         self.pairs = PairAccess(db.get, db.put, db.delete, budget.touched, self)
@@ -216,7 +216,7 @@ class RocksDBStore:
         self.delete, self.append = self.pairs.delete, self.pairs.append
         self.budget = budget
         #: What went wrong with the local files, once something did.
-        self.failure: LocalStateError | None = None
+        self.failure: StorageError | None = None
         #: Counts points in time.
         self.points_taken = 0
         self._directory = directory
@@ -274,9 +274,9 @@ class RocksDBStore:
         except Exception as error:
             raise self.failed("written", error) from error
 
-    def failed(self, what: str, error: Exception) -> LocalStateError:
+    def failed(self, what: str, error: Exception) -> StorageError:
         """What to raise when rocksdict raised; from here on the store is good for nothing."""
-        failure = LocalStateError(
+        failure = StorageError(
             f"the local files of RocksDB in {self._directory.path} could not be {what}: {error}. Is the disk full or "
             f"broken? Nothing is committed from here on; a restart restores from the last checkpoint."
         )
@@ -355,7 +355,7 @@ class RocksDBStore:
                 point.touched.spill(self._directory.path / f"touched-{self._next_run()}.run")
                 if len(point.touched.runs) > MOST_RUNS:
                     point.touched.compact(self._directory.path / f"touched-{self._next_run()}.run")
-        except LocalStateError as error:
+        except StorageError as error:
             self.failure = error
             raise
         self._count_touched()

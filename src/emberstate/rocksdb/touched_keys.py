@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from emberstate.errors import LocalStateError
+from emberstate.errors import StorageError
 
 #: So many runs are merged into one, lest reading needs too many open files.
 MOST_RUNS: Final = 32
@@ -81,27 +81,27 @@ def merged(sources: list[Iterable[bytes]]) -> Iterator[bytes]:
 
 
 def write_run(file: Path, keys: Iterable[bytes]) -> None:
-    """Write sorted keys to a new file; LocalStateError if that cannot be done, for instance if the disk is full."""
+    """Write sorted keys to a new file; StorageError if that cannot be done, for instance if the disk is full."""
     try:
         with file.open("xb", buffering=_BUFFER) as out:
             for key in keys:
                 out.write(len(key).to_bytes(_LENGTH, "big") + key)
             out.write((0).to_bytes(_LENGTH, "big"))  # no key is empty: this is the end
     except OSError as error:
-        raise LocalStateError(
+        raise StorageError(
             f"the log of touched keys could not be written to {file}: {error}. Is the disk full or broken? Nothing is "
             f"committed from here on; a restart restores from the last checkpoint."
         ) from error
 
 
 def read_run(file: Path) -> Iterator[bytes]:
-    """The keys of a run in order; LocalStateError if it does not have its end."""
+    """The keys of a run in order; StorageError if it does not have its end."""
     try:
         with file.open("rb", buffering=_BUFFER) as source:
             while length := int.from_bytes(_exactly(source, _LENGTH), "big"):
                 yield _exactly(source, length)
     except OSError as error:
-        raise LocalStateError(f"the log of touched keys could not be read from {file}: {error}") from error
+        raise StorageError(f"the log of touched keys could not be read from {file}: {error}") from error
 
 
 def _exactly(source: BinaryIO, count: int) -> bytes:

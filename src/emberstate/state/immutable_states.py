@@ -1,6 +1,6 @@
 """Read-only states: `ImmutableValueState` and its siblings, over content that was read from a checkpoint.
 
-Reads work; every mutator raises `ReadOnlyStateError`. Content is copied in, and what a read hands out is a
+Reads work; every mutator raises `StateTypeError`. Content is copied in, and what a read hands out is a
 copy too where it can change, so nobody can change what another reader sees.
 
 >>> from emberstate.codec import codec_for
@@ -10,7 +10,7 @@ copy too where it can change, so nobody can change what another reader sees.
 >>> state.put("b", 2)
 Traceback (most recent call last):
     ...
-emberstate.errors.ReadOnlyStateError: put() on read-only map state: ...
+emberstate.errors.StateTypeError: put() on read-only map state: ...
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import ItemsView, Iterable, Iterator, Mapping
 from typing import Any, NoReturn, TypeVar
 
 from emberstate.codec import Codec
-from emberstate.errors import ReadOnlyStateError
+from emberstate.errors import StateTypeError
 from emberstate.state.states import (
     AggregateFunction,
     AggregatingState,
@@ -35,7 +35,7 @@ V = TypeVar("V")
 
 
 def _refuse(method: str, kind: str) -> NoReturn:
-    raise ReadOnlyStateError(
+    raise StateTypeError(
         f"{method}() on read-only {kind} state: what a checkpoint holds cannot be changed. "
         f"Change state in a keyed function."
     )

@@ -115,7 +115,7 @@ class InternalMapState(InternalState):
     def items(self) -> Iterator[tuple[Any, Any]] | None:
         """Iterate over (user key, copy of the user value), or None if there is no map.
 
-        The iteration raises RuntimeError if user keys came or went since this call, and KeyContextError if
+        The iteration raises RuntimeError if user keys came or went since this call, and LifecycleError if
         another key is the current one.
         """
         raise NotImplementedError

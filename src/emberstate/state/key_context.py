@@ -25,7 +25,7 @@ from typing import Any, NoReturn
 
 import cython
 
-from emberstate.errors import KeyContextError, KeyGroupError
+from emberstate.errors import LifecycleError, StateDeclarationError
 from emberstate.keygroups import KeyGroupRange, KeySchema, check_max_parallelism
 
 if not cython.compiled:  # compiled, it is a C function
@@ -76,7 +76,7 @@ class KeyContext:
     ) -> None:
         check_max_parallelism(max_parallelism)
         if len(key_group_range) == 0 or key_group_range.end >= max_parallelism:
-            raise KeyGroupError(
+            raise StateDeclarationError(
                 f"key groups {key_group_range} are not a part of 0 to {max_parallelism - 1}: "
                 f"use range_for_slot(max_parallelism, parallelism, slot)"
             )
@@ -108,11 +108,11 @@ class KeyContext:
         self.owner = thread_number()
 
     def check_owner(self) -> None:
-        """Raise `KeyContextError` unless the calling thread is the owner."""
+        """Raise `LifecycleError` unless the calling thread is the owner."""
         if thread_number() != self.owner:
             if os.getpid() != self.process:
                 self._refuse_process()
-            raise KeyContextError(
+            raise LifecycleError(
                 f"state that belongs to thread {self.owner_name!r} ({self.owner}) was used by thread "
                 f"{threading.current_thread().name!r} ({thread_number()}). Use it on its own thread "
                 f"only, and give other threads values or a snapshot; to hand the whole backend over, call "
@@ -120,13 +120,13 @@ class KeyContext:
             )
 
     def __reduce__(self) -> NoReturn:
-        raise KeyContextError(
+        raise LifecycleError(
             "a backend, its timers and its snapshots cannot be pickled or copied: they belong to one process. Was "
             "one caught in a closure that Spark sends elsewhere? Make a backend where it is used."
         )
 
     def _refuse_process(self) -> None:
-        raise KeyContextError(
+        raise LifecycleError(
             f"state that belongs to process {self.process} was used by process {os.getpid()}, which was forked "
             f"from it: what a child changes reaches nobody. Make or restore a backend where it is used."
         )
@@ -163,10 +163,10 @@ class KeyContext:
         self.groups = 0  # so that every key is refused, at no cost to those that are not
 
     def check_open(self) -> None:
-        """Raise `KeyContextError` if the context was closed, or if the calling thread is not the owner."""
+        """Raise `LifecycleError` if the context was closed, or if the calling thread is not the owner."""
         self.check_owner()
         if self.closed:
-            raise KeyContextError("the backend is closed: its state cannot be used any more")
+            raise LifecycleError("the backend is closed: its state cannot be used any more")
 
     @property
     def key_group(self) -> int:
@@ -184,7 +184,7 @@ class KeyContext:
         self.check_owner()
         if self.position < 0 or not (self.key is key or self.key == key):
             self.check_open()
-            raise KeyContextError(
+            raise LifecycleError(
                 f"an iteration over state of key {key!r} was continued when that was not the current key any "
                 f"more: finish it while the same row or timer is handled, or collect with list() first."
             )
@@ -193,7 +193,7 @@ class KeyContext:
         """Raise unless `key_group` is what the key's hash gives."""
         computed = self.grouper(key)
         if computed != key_group:
-            raise KeyGroupError(
+            raise StateDeclarationError(
                 f"key {key!r} came with key group {key_group}, its hash gives {computed} of "
                 f"{self.max_parallelism}. Likely causes: another max parallelism or key schema on the "
                 f"sending side (here {self.key_schema.type_names}), or a key changed after it was hashed."
@@ -202,7 +202,7 @@ class KeyContext:
     def refuse(self, what: str) -> None:
         """Say why `what` cannot be used: another thread's, closed, or no current key."""
         self.check_open()
-        raise KeyContextError(
+        raise LifecycleError(
             f"{what!r} was used without a current key. State belongs to a key: use it while a row or timer "
             f"of that key is handled, or call set_current_key() first."
         )
@@ -212,7 +212,7 @@ class KeyContext:
         position: cython.Py_ssize_t = key_group - self.start
         if position < 0 or position >= self.groups:
             self.check_open()
-            raise KeyGroupError(
+            raise StateDeclarationError(
                 f"key {key!r} belongs to key group {key_group}, but {self.key_group_range} is owned here. "
                 f"Likely causes: the row was sent to the wrong slot, or the key is not deterministic (it "
                 f"hashes differently each time it is computed)."

@@ -12,7 +12,7 @@ from collections.abc import Hashable, Iterator
 from typing import Any, NamedTuple, NoReturn
 
 from emberstate.codec import Codec
-from emberstate.errors import KeyContextError
+from emberstate.errors import LifecycleError
 
 #: The namespace of what is in no window.
 VOID_NAMESPACE = ""
@@ -83,7 +83,7 @@ class TimerQueue(abc.ABC):
         """Raise `InvariantError` if set and order disagree. O(timers)."""
 
     def __reduce__(self) -> NoReturn:
-        raise KeyContextError(
+        raise LifecycleError(
             "a timer queue cannot be pickled or copied: it belongs to the backend of one process. Was it caught in "
             "a closure that Spark sends elsewhere? Ask for it where it is used."
         )

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NoReturn
 
 from emberstate.codec.widening import scalar_type, widened
-from emberstate.errors import KeyContextError, StateTypeError
+from emberstate.errors import LifecycleError, StateTypeError
 from emberstate.state.descriptors import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
@@ -36,7 +36,7 @@ def in_state(error: StateTypeError, kind: str, name: str) -> StateTypeError:
 
 def refuse_pickling(kind: str, name: str) -> NoReturn:
     """Say why a handle cannot leave its process."""
-    raise KeyContextError(
+    raise LifecycleError(
         f"{kind} state {name!r} cannot be pickled or copied: a handle belongs to the backend of one process. "
         f"Was it caught in a closure that Spark sends elsewhere? Ask for the state where it is used."
     )

@@ -26,7 +26,7 @@ from emberstate.checkpoint.commit.coordinator import CoordinatorStatistics
 from emberstate.checkpoint.manifest.pins import Pin, pin
 from emberstate.checkpoint.restore.verdict import RestoreVerdict
 from emberstate.clock import ManualClock
-from emberstate.errors import KeyContextError, LifecycleError, StateDeclarationError, WatermarkError
+from emberstate.errors import LifecycleError, StateDeclarationError
 from emberstate.keygroups import DEFAULT_MAX_PARALLELISM
 from emberstate.runtime.functions.domain_timers import KeyedTimer
 from emberstate.runtime.functions.function import ProcessFunction
@@ -235,7 +235,7 @@ class Harness:
         earlier time are late from here on.
 
         Raises:
-            WatermarkError: it would go back.
+            LifecycleError: it would go back.
         """
         return self._move_watermark(to_micros(to, "the watermark"))
 
@@ -412,7 +412,7 @@ class Harness:
         if self._closed:
             raise LifecycleError("the harness is closed: make another")
         if threading.get_ident() != self._owner:
-            raise KeyContextError("a harness is used by the thread that made it, found another: make one for each")
+            raise LifecycleError("a harness is used by the thread that made it, found another: make one for each")
 
     def _input(self, number: int) -> KeyedInput:
         self._check_open()
@@ -469,7 +469,7 @@ class Harness:
         self._check_open()
         before = self._next_watermark()
         if before is not None and micros < before:
-            raise WatermarkError(
+            raise LifecycleError(
                 f"the watermark would go back from {from_micros(before)} to {from_micros(micros)}: it only grows"
             )
         return self._run(Work(), micros)

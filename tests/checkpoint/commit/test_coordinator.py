@@ -22,7 +22,7 @@ from emberstate.errors import (
     CheckpointCollectedError,
     CorruptionError,
     FencedError,
-    KeyGroupError,
+    LifecycleError,
     RestoreRefusedError,
     StateDeclarationError,
     StorageError,
@@ -282,7 +282,7 @@ def test_acknowledgements_that_are_not_this_transactions(case: str) -> None:
     before, latest = job.storage.list("checkpoints"), job.coordinator.latest
     transaction = job.begin()
     good = job.prepare(transaction)
-    with pytest.raises((KeyGroupError, CorruptionError), match=message):
+    with pytest.raises((LifecycleError, CorruptionError), match=message):
         job.coordinator.commit(transaction, change(good))
     assert job.storage.list("checkpoints") == before and job.coordinator.latest is latest
     job.coordinator.commit(transaction, good)  # nothing was spoilt
@@ -489,7 +489,7 @@ def test_two_operators_make_one_checkpoint() -> None:
         apply(slot.backend, 0, ["a", "b", "c", "d"])
         found.append(slot.prepare([(task.operator, 1, b"x")]))
         slot.close()
-    with pytest.raises(KeyGroupError, match="'two' was not acknowledged"):
+    with pytest.raises(LifecycleError, match="'two' was not acknowledged"):
         coordinator.commit(transaction, found[:2])
     manifest = coordinator.commit(transaction, list(reversed(found)))
     assert [output.operator for output in manifest.outputs] == ["one", "one", "two", "two"]

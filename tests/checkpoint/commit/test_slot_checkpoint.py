@@ -11,7 +11,7 @@ from emberstate.checkpoint.commit.coordinator import Transaction
 from emberstate.checkpoint.commit.messages import Acknowledgement
 from emberstate.checkpoint.commit.slot import SlotCheckpoint
 from emberstate.checkpoint.manifest.chain import ChainPolicy
-from emberstate.errors import CorruptionError, KeyContextError, StateTypeError, StorageError
+from emberstate.errors import CorruptionError, LifecycleError, StateTypeError, StorageError
 from emberstate.storage.interface import StorageOutcomeUnknownError
 from tests.checkpoint.counting_job import COUNT, KEYS, CountingJob, apply, content_of, declare, expected_after, rows_of
 from tests.patience import PATIENCE
@@ -157,9 +157,9 @@ def test_a_restore_that_fails_leaves_nothing_and_can_be_repeated() -> None:
     for _ in range(2):
         with pytest.raises(CorruptionError, match="the file was exchanged for another"):
             slot.start(damaged)
-        with pytest.raises(KeyContextError, match="start a task first"):
+        with pytest.raises(LifecycleError, match="start a task first"):
             slot.backend
-    with pytest.raises(KeyContextError, match="nothing to prepare"):
+    with pytest.raises(LifecycleError, match="nothing to prepare"):
         slot.prepare()
     assert slot.start(task) == "restored"
     assert content_of(slot.backend) == expected_after(4)
@@ -172,10 +172,10 @@ def test_prepare_belongs_to_a_start() -> None:
     """Catches: one batch's changes acknowledged twice, under two ids."""
     job = CountingJob()
     slot = job.slots[0]
-    with pytest.raises(KeyContextError, match="start a task first"):
+    with pytest.raises(LifecycleError, match="start a task first"):
         slot.prepare()
     ran(slot, job.begin())
-    with pytest.raises(KeyContextError, match="nothing to prepare"):
+    with pytest.raises(LifecycleError, match="nothing to prepare"):
         slot.prepare()
     job.close()
 

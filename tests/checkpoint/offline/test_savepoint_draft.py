@@ -21,7 +21,7 @@ from emberstate.checkpoint.offline.draft import (
     drafting,
 )
 from emberstate.checkpoint.read.read_state import read_state
-from emberstate.errors import CorruptionError, KeyGroupError, StateDeclarationError, StateTypeError, StorageExistsError
+from emberstate.errors import CorruptionError, StateDeclarationError, StateTypeError, StorageExistsError
 from emberstate.keygroups import KeySchema, range_for_slot
 from emberstate.state.descriptors import (
     ListStateDescriptor,
@@ -191,9 +191,9 @@ def test_keys_must_come_in_the_order_of_groups() -> None:
     writer = BasePartWriter(storage, made, made.all_groups, 1)
     writer.add(keys[0], {"value": "a"})
     writer.add(keys[-1], {"value": "a"})
-    with pytest.raises(KeyGroupError, match="is owned here"):
+    with pytest.raises(StateDeclarationError, match="is owned here"):
         writer.add(keys[1], {"value": "a"})
-    with pytest.raises(KeyGroupError, match="is owned here"):
+    with pytest.raises(StateDeclarationError, match="is owned here"):
         BasePartWriter(storage, made, range_for_slot(GROUPS, 2, 0)).add(keys[-1], {"value": "a"})
 
 

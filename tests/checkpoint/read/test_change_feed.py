@@ -17,7 +17,7 @@ from emberstate.checkpoint.manifest.chain import DEFAULT_POLICY
 from emberstate.checkpoint.read.change_feed import ChangeFeed
 from emberstate.checkpoint.read.reader import CheckpointReader
 from emberstate.checkpoint.restore.operators import OperatorSpec
-from emberstate.errors import KeyGroupError, RestoreRefusedError, StateDeclarationError
+from emberstate.errors import RestoreRefusedError, StateDeclarationError
 from emberstate.heap.backend import HeapKeyedStateBackend
 from emberstate.keygroups import KeyGroupRange, KeySchema
 from emberstate.state.descriptors import ListStateDescriptor, StateDescriptor, ValueStateDescriptor
@@ -149,7 +149,7 @@ def test_names_are_followed_and_new_and_dropped_states_are_whole() -> None:
     old, new = (CheckpointReader.open(storage, number) for number in (start, end))
     with pytest.raises(StateDeclarationError, match=r"neither checkpoint has an operator 'other'.*\['op'\]"):
         ChangeFeed(old, new, "other", "one")
-    with pytest.raises(KeyGroupError, match="asked for is 16"):
+    with pytest.raises(StateDeclarationError, match="asked for is 16"):
         ChangeFeed(old, new, "op", "uno").to_arrow([16])
 
 

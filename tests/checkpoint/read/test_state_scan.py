@@ -22,7 +22,6 @@ from emberstate.checkpoint.read.scan import plan_scan
 from emberstate.codec.key_text import key_of_json
 from emberstate.errors import (
     CheckpointCollectedError,
-    KeyGroupError,
     RestoreRefusedError,
     StateDeclarationError,
     StateTypeError,
@@ -203,7 +202,7 @@ def test_what_is_not_there_is_said() -> None:
         plan_scan(storage, "value", operator="po")
     with pytest.raises(StateDeclarationError, match=r"no state 'valu'.*\['list', 'map'"):
         plan_scan(storage, "valu")
-    with pytest.raises(KeyGroupError, match="0 to 15, asked for are"):
+    with pytest.raises(StateDeclarationError, match="0 to 15, asked for are"):
         plan_scan(storage, "value", key_groups=[3, 16])
     with pytest.raises(StateTypeError, match="declared string"):
         plan_scan(storage, "value", key=7)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from emberstate.errors import KeyContextError
+from emberstate.errors import LifecycleError
 from emberstate.heap import IMMUTABLE, CopyOnWriteStateMap, NestedStateMap, StateMap
 from emberstate.heap.map.drawing import MAX_BUCKETS, MAX_ENTRIES
 from emberstate.heap.states.map_value import MapKind
@@ -173,6 +173,6 @@ def test_a_repr_may_not_change_the_map(kind: Any) -> None:
     """Catches: chains that change while they are drawn."""
     states = kind(IMMUTABLE)
     states.put(1, "", Meddler(states))
-    with pytest.raises(KeyContextError):
+    with pytest.raises(LifecycleError):
         states.draw()
     assert len(states) == 1

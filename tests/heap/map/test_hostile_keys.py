@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from emberstate.errors import KeyContextError
+from emberstate.errors import LifecycleError
 from emberstate.heap.backend import HeapKeyedStateBackend
 from emberstate.heap.map.copy_on_write_state_map import CopyOnWriteStateMap
 from emberstate.heap.map.nested_state_map import NestedStateMap
@@ -39,7 +39,7 @@ def strike() -> None:
     if now is not None:
         try:
             now()
-        except KeyContextError as error:
+        except LifecycleError as error:
             assert "`__eq__`" in str(error)
             refused += 1
         attack = now
@@ -154,7 +154,7 @@ def fuzz_maps(strikes_in: str) -> None:
             attack = chance.choice(attacks(states, chance.choice(keys)))
             try:
                 chance.choice(uses(states, wanted, chance.choice(live)))()
-            except KeyContextError:
+            except LifecycleError:
                 pass
             except RuntimeError as error:
                 assert "during iteration" in str(error), error
@@ -200,7 +200,7 @@ def hostile_map_state(chance: random.Random, strikes_in: str) -> None:
                 partial(backend.changes, before),
                 lambda: list(handle.items() or ()),
             ]
-            with contextlib.suppress(KeyContextError):
+            with contextlib.suppress(LifecycleError):
                 chance.choice(uses_of_it)()
             attack = None
             if backend.context.closed:
@@ -274,7 +274,7 @@ def test_a_key_that_changes_the_map_hears_of_it(map_type: Any) -> None:
             return super().__eq__(other)
 
     for use in (states.get, states.remove, lambda key, namespace: states.put(key, namespace, 3)):
-        with pytest.raises(KeyContextError, match="by the code of a key or of a value"):
+        with pytest.raises(LifecycleError, match="by the code of a key or of a value"):
             use(Writer(1, ""), NS)
     states.put("other", NS, 4)
 

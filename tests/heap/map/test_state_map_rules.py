@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from emberstate.errors import InvariantError, SnapshotReleasedError, StateTypeError
+from emberstate.errors import InvariantError, LifecycleError, StateTypeError
 from emberstate.heap.map import geometry
 from emberstate.heap.map.copy_on_write_state_map import CopyOnWriteStateMap
 from emberstate.heap.map.interface import StateMap
@@ -583,7 +583,7 @@ def test_what_a_released_snapshot_says() -> None:
             lambda: next(walk), lambda: states.open(snapshot.point), lambda: states.changes(snapshot.point),  # noqa: B023
             lambda: states.registry.roll_back(snapshot.point),  # noqa: B023
         ):
-            with pytest.raises(SnapshotReleasedError, match="released"):
+            with pytest.raises(LifecycleError, match="released"):
                 read()
 
 

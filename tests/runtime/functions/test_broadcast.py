@@ -9,7 +9,7 @@ import pytest
 from emberstate.checkpoint.files.reader import StateFileReader
 from emberstate.checkpoint.files.writer import BaseWriter, write_delta
 from emberstate.checkpoint.restore.load import restore
-from emberstate.errors import KeyContextError, ReadOnlyStateError, StateDeclarationError, UserFunctionError
+from emberstate.errors import LifecycleError, StateDeclarationError, StateTypeError, UserFunctionError
 from emberstate.heap.backend import HeapKeyedStateBackend
 from emberstate.keygroups import KeySchema, range_for_slot
 from emberstate.runtime.functions.declared_states import broadcast_state, value_state
@@ -99,7 +99,7 @@ def test_keyed_rows_only_read(write: Any) -> None:
         UserFunctionError, match="so only broadcast rows, which every slot sees, may change it"
     ) as caught:
         operator.process("k", write)
-    assert isinstance(caught.value.__cause__, ReadOnlyStateError)
+    assert isinstance(caught.value.__cause__, StateTypeError)
 
 
 def test_a_rule_changed_in_place_by_a_keyed_row() -> None:
@@ -122,7 +122,7 @@ def test_no_key_while_a_broadcast_row_is_handled() -> None:
         operator.process("k", ("a", 1))
         with pytest.raises(UserFunctionError) as caught:
             operator.process_broadcast(use)
-        assert isinstance(caught.value.__cause__, KeyContextError)
+        assert isinstance(caught.value.__cause__, LifecycleError)
 
 
 def test_all_keys_from_a_broadcast_row() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import emberstate as es
-from emberstate.errors import KeyContextError
+from emberstate.errors import LifecycleError
 from emberstate.testing import Harness
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -49,12 +49,12 @@ class Asking(es.KeyedBroadcastProcessFunction):
     def process_element(self, row: Any, ctx: Any) -> Any:
         if self.ask is not MEMBERS["apply_to_keyed_state"]:
             self.ask(ctx)
-        refused: list[KeyContextError] = []
+        refused: list[LifecycleError] = []
 
         def use() -> None:
             try:
                 self.ask(ctx)
-            except KeyContextError as error:
+            except LifecycleError as error:
                 refused.append(error)
 
         thread = threading.Thread(target=use)

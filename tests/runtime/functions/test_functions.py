@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark import cloudpickle
 
-from emberstate.errors import KeyContextError, LifecycleError, StateDeclarationError
+from emberstate.errors import LifecycleError, StateDeclarationError
 from emberstate.heap.backend import HeapKeyedStateBackend
 from emberstate.keygroups import KeySchema
 from emberstate.runtime.functions.declared_states import (
@@ -335,19 +335,19 @@ def test_functions_travel() -> None:
 @pytest.mark.reliability(29)
 def test_declared_state_where_it_cannot_be_used() -> None:
     """Catches: state used before open, after close, on a prototype, or assigned to by mistake."""
-    with pytest.raises(KeyContextError, match=r"state 'total' of AllKinds is not open"):
+    with pytest.raises(LifecycleError, match=r"state 'total' of AllKinds is not open"):
         AllKinds().total.value()
     operator = opened(AllKinds())
     function = operator._runner._function
-    with pytest.raises(KeyContextError, match="without a current key"):
+    with pytest.raises(LifecycleError, match="without a current key"):
         function.total.value()  # type: ignore[attr-defined]
     with pytest.raises(StateDeclarationError, match=r"AllKinds.total is a state and cannot be assigned"):
         function.total = 5
-    with pytest.raises(KeyContextError, match="cannot be pickled"):
+    with pytest.raises(LifecycleError, match="cannot be pickled"):
         pickle.dumps(function)
     handle = function.total  # type: ignore[attr-defined]
     operator.close()
-    with pytest.raises(KeyContextError, match="is not open"):
+    with pytest.raises(LifecycleError, match="is not open"):
         function.total.value()  # type: ignore[attr-defined]
-    with pytest.raises(KeyContextError, match="closed"):
+    with pytest.raises(LifecycleError, match="closed"):
         handle.value()

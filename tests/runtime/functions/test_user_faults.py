@@ -11,7 +11,7 @@ import pytest
 from emberstate.checkpoint.files.writer import write_delta
 from emberstate.errors import (
     EmberstateError,
-    KeyContextError,
+    LifecycleError,
     RowTypeError,
     StateDeclarationError,
     StateTypeError,
@@ -261,7 +261,7 @@ def test_an_iterator_kept_for_another_key() -> None:
     operator.process("a", keeps_iterator)
     with pytest.raises(UserFunctionError, match="not the current key any more") as caught:
         operator.process("b", uses_iterator)
-    assert isinstance(caught.value.__cause__, KeyContextError)
+    assert isinstance(caught.value.__cause__, LifecycleError)
 
 
 def test_changed_after_update_and_cleared_while_iterating() -> None:
@@ -339,7 +339,7 @@ def test_open_that_raises() -> None:
         def open(self, ctx: Any) -> None:
             ctx.key  # there is none yet
 
-    with pytest.raises(UserFunctionError, match=r"Unopened.open raised KeyContextError"):
+    with pytest.raises(UserFunctionError, match=r"Unopened.open raised LifecycleError"):
         opened(Unopened())
 
 

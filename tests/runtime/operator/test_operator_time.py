@@ -9,7 +9,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from emberstate.errors import UserFunctionError, WatermarkError
+from emberstate.errors import LifecycleError, UserFunctionError
 from emberstate.heap.backend import HeapKeyedStateBackend
 from emberstate.keygroups import KeySchema, range_for_slot
 from emberstate.runtime.functions.declared_states import map_state, value_state
@@ -229,10 +229,10 @@ def test_watermark_must_not_go_back() -> None:
     """Catches: timers that fired already being taken for the future again."""
     operator = opened(Recorder())
     transaction(operator, watermark=10)
-    with pytest.raises(WatermarkError, match="would go back from"):
+    with pytest.raises(LifecycleError, match="would go back from"):
         operator.begin(0, 9)
     operator.begin(0, 10)
-    with pytest.raises(WatermarkError, match="would go back from"):
+    with pytest.raises(LifecycleError, match="would go back from"):
         operator.advance_watermark(9)
 
 

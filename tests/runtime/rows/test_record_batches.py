@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 
-from emberstate.errors import KeyGroupError, RowTypeError, StateDeclarationError, StateTypeError, UserFunctionError
+from emberstate.errors import RowTypeError, StateDeclarationError, StateTypeError, UserFunctionError
 from emberstate.heap.backend import HeapKeyedStateBackend
 from emberstate.keygroups import KeySchema
 from emberstate.runtime.functions.declared_states import map_state, value_state
@@ -201,7 +201,7 @@ def test_wrong_key_groups_are_found() -> None:
     batch = batch_of([("a",)] * 300, RowType.of("k string"))
     wrong = (KeySchema.from_python(str).key_group("a", 128) + 1) % 128
     operator = keyed("k string", ["k"], ["string"])
-    with pytest.raises(KeyGroupError, match="its hash gives"):
+    with pytest.raises(StateDeclarationError, match="its hash gives"):
         operator.process_batch(batch.append_column(KEY_GROUP_COLUMN, pa.array([wrong] * 300)))
 
 

@@ -13,9 +13,9 @@ import pytest
 
 from emberstate.errors import (
     CorruptionError,
-    ProgramError,
+    InstallationError,
     RowTypeError,
-    SlotDiedError,
+    SlotError,
     StateTypeError,
     StorageError,
     UserFunctionError,
@@ -123,7 +123,7 @@ def test_a_missing_module_says_which_and_how_to_ship_it(world: World, monkeypatc
     with monkeypatch.context() as here:
         here.syspath_prepend(str(folder))
         job = world.job(function=importlib.import_module("rules_of_mine").Mine())
-    with pytest.raises(ProgramError, match=r"operator 'sums'.*needs module 'rules_of_mine'.*--py-files or spark"):
+    with pytest.raises(InstallationError, match=r"operator 'sums'.*needs module 'rules_of_mine'.*--py-files or spark"):
         job.attempted([("a", 1, "")])
     monkeypatch.syspath_prepend(str(folder))
     assert job.run([("a", 1, "")])[1] == {"a": 1}, "the path comes with the program"
@@ -134,9 +134,9 @@ def test_a_program_that_cannot_be_loaded_is_refused_with_its_reason(world: World
     job = world.job()
     good = job.program
     for program, error, said in (
-        (b"no pickle", ProgramError, "cannot be loaded in the slot's process: UnpicklingError"),
-        (b"ctests.spark.slot.slot_functions\nRenamed\n.", ProgramError, "AttributeError.*Renamed.*same versions"),
-        (b"N.", ProgramError, "is no SlotProgram, it is NoneType"),
+        (b"no pickle", InstallationError, "cannot be loaded in the slot's process: UnpicklingError"),
+        (b"ctests.spark.slot.slot_functions\nRenamed\n.", InstallationError, "AttributeError.*Renamed.*same versions"),
+        (b"N.", InstallationError, "is no SlotProgram, it is NoneType"),
     ):
         with pytest.raises(error, match=said):
             with_program(job, program).attempted([("a", 1, "")])
@@ -152,11 +152,11 @@ def test_a_slot_that_cannot_start_says_what_it_printed(world: World, monkeypatch
     (folder / "msgspec.py").write_text("raise RuntimeError('this module is broken')\n")
     job = world.job()
     monkeypatch.syspath_prepend(str(folder))
-    with pytest.raises(SlotDiedError, match=r"(?s)ended with exit status 1; it printed:.*this module is broken"):
+    with pytest.raises(SlotError, match=r"(?s)ended with exit status 1; it printed:.*this module is broken"):
         job.attempted([("a", 1, "")])
     monkeypatch.undo()
     monkeypatch.setattr(sys, "executable", str(folder / "no python"))
-    with pytest.raises(SlotDiedError, match=r"cannot be started with .*no python"):
+    with pytest.raises(SlotError, match=r"cannot be started with .*no python"):
         job.attempted([("a", 1, "")])
 
 

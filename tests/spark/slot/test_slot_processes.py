@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from emberstate.errors import SlotDiedError, SlotRefusedError
+from emberstate.errors import SlotError
 from emberstate.spark.slot.process_watch import ProcessId, ProcessWatch
 from tests.patience import PATIENCE
 from tests.spark.slot.slot_job import Rows, Sums, batch_of
@@ -87,7 +87,7 @@ def test_slots_killed_at_any_moment_are_restored_exactly(world: World, kind: str
             try:
                 answer = job.send(job.request(transaction), rows())
                 break
-            except SlotDiedError as error:
+            except SlotError as error:
                 assert at >= 0 and "Nothing is lost" in str(error), f"seed {seed}"
                 pid = 0
         if timer.is_alive():
@@ -101,7 +101,7 @@ def test_a_slot_that_dies_of_a_row_says_so(world: World) -> None:
     job = world.job()
     job.run([("a", 1, "")])
     pid = world.pid(job)
-    with pytest.raises(SlotDiedError, match=f"batch 1: its process ended .*process {pid} was ended by SIGKILL"):
+    with pytest.raises(SlotError, match=f"batch 1: its process ended .*process {pid} was ended by SIGKILL"):
         job.attempted([("a", 1, "die")])
     assert job.run([("a", 2, "")])[1] == {"a": 3}
 
@@ -122,7 +122,7 @@ def test_workers_that_race_get_one_process(world: World, capfd: pytest.CaptureFi
         os.read(gate, 1)  # until all are there
         try:
             say(job.send(requests[number], iter([batch_of([("a", 1, "")])])).start)
-        except SlotRefusedError:
+        except SlotError:
             say("refused")
 
     words = [world.fork(lambda say, number=number: race(number, say))[1] for number in range(4)]  # type: ignore[misc]
@@ -202,7 +202,7 @@ def test_a_function_that_never_returns_holds_neither_process_nor_batch(world: Wo
     def run() -> None:
         try:
             job.send(request, iter([batch_of([("a", 1, f"hang at {hangs}")])]))
-        except SlotDiedError:
+        except SlotError:
             outcome.append("died")
 
     thread = threading.Thread(target=run)
@@ -229,7 +229,7 @@ def test_a_child_of_the_users_keeps_nothing_of_its_slot(world: World) -> None:
             pass
         world.kill(pid)
 
-    with pytest.raises(SlotDiedError):
+    with pytest.raises(SlotError):
         job.send(job.request(job.begin()), batches())
     (child,) = slot_pids(job.name)
     answer, rows = job.run([("a", 2, "")])

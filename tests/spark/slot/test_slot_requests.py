@@ -15,7 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from emberstate.errors import FencedError, RowTypeError, SlotDiedError, SlotRefusedError
+from emberstate.errors import FencedError, RowTypeError, SlotError
 from emberstate.runtime.rows.times import MAX_TIME
 from emberstate.spark.slot import client as slot_client
 from emberstate.spark.slot.address import address_of, peer_of
@@ -198,7 +198,7 @@ def test_a_later_attempt_takes_over_from_one_that_streams(world: World, kind: st
     _, rows = job.run([("a", 2, "")])
     assert rows == {"a": 3}
     outcome = zombie.ended()
-    assert isinstance(outcome, SlotRefusedError) and "task attempt 3 for batch 1 has taken over" in str(outcome)
+    assert isinstance(outcome, SlotError) and "task attempt 3 for batch 1 has taken over" in str(outcome)
     assert job.run([("a", 4, "")])[1] == {"a": 7}
 
 
@@ -211,7 +211,7 @@ def test_an_older_or_equal_attempt_is_refused_and_disturbs_nobody(world: World) 
     older = job.request(job.begin(), task_attempt=1)
     equal = job.request(job.begin(), task_attempt=wanted.request.task_attempt)
     for request, said in ((older, "is older than one that has come"), (equal, "has come before")):
-        with pytest.raises(SlotRefusedError, match=said):
+        with pytest.raises(SlotError, match=said):
             job.send(request, iter([batch_of([("a", 1, "")])]))
     answer = wanted.ended()
     assert isinstance(answer, SlotAnswer)
@@ -231,7 +231,7 @@ def test_a_later_incarnation_gets_a_new_process_and_an_older_one_is_fenced(world
     assert answer.start == "restored" and rows == {"a": 3}
     wait_for_end(first)
     outcome = zombie.ended()
-    assert isinstance(outcome, SlotDiedError) and f"superseded by incarnation {old + 1}" in str(outcome)
+    assert isinstance(outcome, SlotError) and f"superseded by incarnation {old + 1}" in str(outcome)
     assert world.pid(job) != first
     with pytest.raises(FencedError, match=f"serves incarnation {old + 1} of the job.* of incarnation {old}"):
         job.attempted([("a", 4, "")], incarnation=old)
@@ -254,7 +254,7 @@ def test_a_wrong_token_is_refused_and_changes_nothing(world: World) -> None:
             guessing.sendall(Hello.of("guessed", request).to_bytes())
             kind, payload = receive_frame(guessing)
         failure = SlotFailure.from_bytes(payload)
-        assert (kind, failure.error) == (FrameType.FAILURE, "SlotRefusedError")
+        assert (kind, failure.error) == (FrameType.FAILURE, "SlotError")
         assert "does not have the token" in failure.message
     with socket.socket(socket.AF_UNIX) as silent, socket.socket(socket.AF_UNIX) as babbling:
         silent.connect(job.address)
@@ -262,7 +262,7 @@ def test_a_wrong_token_is_refused_and_changes_nothing(world: World) -> None:
         babbling.connect(job.address)
         babbling.sendall(b"x" * HELLO_SIZE)
         kind, payload = receive_frame(babbling)
-        assert kind is FrameType.FAILURE and SlotFailure.from_bytes(payload).error == "SlotRefusedError"
+        assert kind is FrameType.FAILURE and SlotFailure.from_bytes(payload).error == "SlotError"
     answer = wanted.ended()
     assert isinstance(answer, SlotAnswer)
     assert job.commit(job.begin(), answer) == {"a": 100_001} and world.pid(job) == pid

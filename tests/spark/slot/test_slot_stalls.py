@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from emberstate.errors import SlotDiedError
+from emberstate.errors import SlotError
 from emberstate.spark.slot.peer import SlotPeer
 from emberstate.spark.slot.progress import ProgressPage, read_progress
 from emberstate.spark.slot.watch import StalledError, WatchedConnection
@@ -98,7 +98,7 @@ def test_a_slot_that_is_stopped_among_its_rows_is_ended_and_the_batch_is_exact(w
         os.kill(pid, signal.SIGSTOP)
         wait_for(lambda: is_stopped(pid), "its stop")
 
-    with pytest.raises(SlotDiedError, match=r"batch 1: .*state T \(stopped\).* was ended.*Nothing is lost"):
+    with pytest.raises(SlotError, match=r"batch 1: .*state T \(stopped\).* was ended.*Nothing is lost"):
         job.send(job.request(job.begin()), batches())
     wait_for_end(pid)
     answer, rows = job.run([("a", 10, "")])
@@ -115,7 +115,7 @@ def test_a_call_that_never_returns_is_told_and_ended(world: World, more: int) ->
     job.clock = TimeWhile(lambda: hangs.exists() and lives(pid) and told(pid))
     rows = [("a", 1, ""), ("b", 2, f"hang at {hangs}"), ("c", 3, "")]
     batches = [batch_of(rows), *([batch_of([("d", 1, "x" * 100)] * more)] if more else [])]
-    with pytest.raises(SlotDiedError) as caught:
+    with pytest.raises(SlotError) as caught:
         job.send(job.request(job.begin()), iter(batches))
     text = str(caught.value)
     for part in (

@@ -15,7 +15,7 @@ from emberstate.checkpoint.commit.messages import Acknowledgement, SlotTask
 from emberstate.checkpoint.manifest.chain import RewriteOrder, adopt
 from emberstate.checkpoint.manifest.layout import bundle_path
 from emberstate.checkpoint.manifest.model import FileRef, Manifest, Operator, Output, SlotChain, StateFile, check_ref
-from emberstate.errors import CorruptionError, KeyGroupError
+from emberstate.errors import CorruptionError, LifecycleError
 from emberstate.storage.checksums import checksum
 
 log = logging.getLogger("emberstate.checkpoint")
@@ -107,21 +107,29 @@ def _matched(
     for acknowledgement in acknowledgements:
         where = (acknowledgement.operator, acknowledgement.slot)
         if where in found:
-            raise KeyGroupError(f"slot {where[1]} of operator {where[0]!r} was acknowledged twice: hand in the winner")
+            raise LifecycleError(
+                f"slot {where[1]} of operator {where[0]!r} was acknowledged twice: hand in the winner",
+                operator=where[0],
+                slot=where[1],
+            )
         found[where] = acknowledgement
     matched = {}
     for task in tasks:
         where = (task.operator, task.slot)
         winner = found.pop(where, None)
         if winner is None:
-            raise KeyGroupError(f"slot {task.slot} of operator {task.operator!r} was not acknowledged: nothing commits")
+            raise LifecycleError(
+                f"slot {task.slot} of operator {task.operator!r} was not acknowledged: nothing commits",
+                operator=task.operator,
+                slot=task.slot,
+            )
         if (winner.number, winner.started_from) != (task.number, task.chain.attempt):
-            raise KeyGroupError(
+            raise LifecycleError(
                 f"slot {task.slot} of operator {task.operator!r} acknowledged checkpoint {winner.number} from attempt "
                 f"{winner.started_from!r}; this is checkpoint {task.number} from {task.chain.attempt!r}: it is of "
                 f"another transaction, and nothing is committed"
             )
         matched[where] = winner
     if found:
-        raise KeyGroupError(f"slots that are none of this transaction's were acknowledged: {sorted(found)}")
+        raise LifecycleError(f"slots that are none of this transaction's were acknowledged: {sorted(found)}")
     return matched

@@ -36,7 +36,7 @@ from emberstate.checkpoint.manifest.model import FileRef
 from emberstate.checkpoint.manifest.open_files import open_state_file
 from emberstate.checkpoint.restore.file_slice import FileSlice
 from emberstate.checkpoint.restore.load import restore
-from emberstate.errors import KeyContextError, LocalStateError, StorageError
+from emberstate.errors import LifecycleError, StorageError
 from emberstate.keygroups import KeyGroupRange
 from emberstate.state.keyed_state_backend import KeyedStateBackend, KeyedStateSnapshot
 from emberstate.storage.checksums import checksum
@@ -103,14 +103,14 @@ class SlotCheckpoint:
     def backend(self) -> KeyedStateBackend:
         """The state, between `start` and `prepare`."""
         if self._backend is None:
-            raise KeyContextError("the slot holds no state: start a task first")
+            raise LifecycleError("the slot holds no state: start a task first")
         return self._backend
 
     @property
     def committed(self) -> KeyedStateSnapshot:
         """Where the transaction started: what it is rolled back to. It stays this object's to release."""
         if self._committed is None:
-            raise KeyContextError("the slot holds no state: start a task first")
+            raise LifecycleError("the slot holds no state: start a task first")
         return self._committed
 
     def start(self, task: SlotTask) -> Start:
@@ -142,7 +142,7 @@ class SlotCheckpoint:
         """
         task, committed = self._task, self._committed
         if task is None or committed is None or self._prepared is not None:
-            raise KeyContextError("nothing to prepare: start a task first")
+            raise LifecycleError("nothing to prepare: start a task first")
         self._fetch_rewrite()
         delta = write_delta(self.backend, committed)
         if self._checksum is not None and delta.counts.rows:
@@ -201,7 +201,7 @@ class SlotCheckpoint:
     def _reach(self, task: SlotTask) -> Start:
         try:
             how = self._reach_hot(task)
-        except LocalStateError as error:
+        except StorageError as error:
             # The state that is held cannot be brought anywhere any more; it is only a copy.
             _log.warning("Slot %d of operator %r restores from the checkpoint: %s", task.slot, task.operator, error)
             how = None

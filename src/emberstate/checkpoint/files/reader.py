@@ -27,7 +27,7 @@ from emberstate.checkpoint.files.batches import read_message
 from emberstate.checkpoint.files.footer import END_OF_STREAM, HEAD, TAIL, footer_length, parse_footer
 from emberstate.checkpoint.files.limits import DEFAULT_LIMITS, FileLimits
 from emberstate.checkpoint.files.meta import BatchEntry, FileMeta, index_from_json
-from emberstate.errors import CorruptionError, RestoreRefusedError, StateTooLargeError
+from emberstate.errors import CorruptionError, RestoreRefusedError, StorageError
 from emberstate.keygroups import KeyGroupRange
 from emberstate.storage.checksums import checksum
 
@@ -50,16 +50,18 @@ def state_sizes(reader: StateFileReader) -> dict[str, int]:
 
 
 def check_state_sizes(reader: StateFileReader, limit: int, operator: str) -> None:
-    """Raise `StateTooLargeError` for the largest state, if it exceeds the limit."""
+    """Raise `StorageError` for the largest state, if it exceeds the limit."""
     sizes = state_sizes(reader)
     if not sizes:
         return
     name = max(sizes, key=lambda state: sizes[state])
     if sizes[name] > limit:
-        raise StateTooLargeError(
+        raise StorageError(
             f"state {name!r} of operator {operator!r} has {sizes[name]:,} bytes in one slot; a MemoryStateBackend "
             f"keeps checkpoints in the coordinator's memory and takes at most {limit:,} bytes per state. Use "
-            f"FsStateBackend(uri), or MemoryStateBackend(max_state_size=…) if the memory is there."
+            f"FsStateBackend(uri), or MemoryStateBackend(max_state_size=…) if the memory is there.",
+            operator=operator,
+            state=name,
         )
 
 

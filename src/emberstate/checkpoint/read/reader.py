@@ -46,7 +46,7 @@ from emberstate.checkpoint.read.state_columns import StateColumns
 from emberstate.checkpoint.restore.check import check_restore
 from emberstate.checkpoint.restore.file_slice import FileSlice
 from emberstate.checkpoint.restore.load import load
-from emberstate.errors import CheckpointCollectedError, KeyContextError, KeyGroupError, StateDeclarationError
+from emberstate.errors import CheckpointCollectedError, LifecycleError, StateDeclarationError
 from emberstate.heap.backend import HeapKeyedStateBackend
 from emberstate.keygroups import KeyGroupRange, KeySchema
 from emberstate.state.descriptors import StateDescriptor
@@ -303,7 +303,7 @@ class CheckpointReader:
 
     def _operator(self, name: str) -> Operator:
         if self._closed:
-            raise KeyContextError("the reader was closed: open another")
+            raise LifecycleError("the reader was closed: open another")
         found = self.manifest.operator(name)
         if found is None:
             raise StateDeclarationError(
@@ -411,7 +411,7 @@ def group_ranges(operator: Operator, groups: list[int] | None) -> Iterator[KeyGr
     start = 0
     for position, group in enumerate(wanted, start=1):
         if group not in every:
-            raise KeyGroupError(f"operator {operator.name!r} has the key groups {every}, asked for is {group}")
+            raise StateDeclarationError(f"operator {operator.name!r} has the key groups {every}, asked for is {group}")
         if position == len(wanted) or wanted[position] != group + 1 or position - start == _GROUPS_AT_ONCE:
             yield KeyGroupRange(wanted[start], group)
             start = position

@@ -27,7 +27,7 @@ from emberstate.checkpoint.read.arrow_values import ColumnProfile
 from emberstate.checkpoint.read.change_feed import ChangeFeed
 from emberstate.checkpoint.read.entries import Entry
 from emberstate.checkpoint.read.reader import CheckpointReader
-from emberstate.errors import CheckpointCollectedError, KeyGroupError, StateDeclarationError
+from emberstate.errors import CheckpointCollectedError, StateDeclarationError
 from emberstate.keygroups import KeySchema
 from emberstate.state.key_bytes import key_bytes
 from emberstate.storage.interface import Storage
@@ -190,7 +190,7 @@ def _chosen(
     count = operator.max_parallelism
     groups = tuple(range(count)) if key_groups is None else tuple(sorted(set(key_groups)))
     if any(not 0 <= group < count for group in groups):
-        raise KeyGroupError(
+        raise StateDeclarationError(
             f"operator {operator.name!r} has the key groups 0 to {count - 1}, asked for are {list(groups)!r:.200}"
         )
     if key is None:

@@ -21,7 +21,7 @@ from emberstate.checkpoint.files.field_paths import GONE, field_paths, forward, 
 from emberstate.checkpoint.files.meta import TIMERS, StoredState, StoredTtl
 from emberstate.checkpoint.restore.verdict import StateVerdict
 from emberstate.codec import Codec, TypeSchema, compare
-from emberstate.errors import KeyContextError
+from emberstate.errors import LifecycleError
 from emberstate.state.ttl.config import TtlClock
 
 
@@ -140,7 +140,7 @@ def _judge_ttl(was: StoredTtl | None, binding: StateBinding, found: Found, clock
         found.differs("time to live switched on: what is stored counts as written at the restore")
         try:
             found.stamp = () if clock is None else (clock.now(now.time),)
-        except KeyContextError as error:
+        except LifecycleError as error:
             what = f"time to live is switched on, and stamps begin now: {error}"
             found.refusals.append((what, "set the clock before the restore"))
     elif was is not None and was.time != now.time.value:

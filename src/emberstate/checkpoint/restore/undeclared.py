@@ -14,7 +14,7 @@ from typing import Any, Final, NoReturn
 
 from emberstate.checkpoint.files.meta import TIMERS, StoredState
 from emberstate.codec import TypeSchema, opaque_codec
-from emberstate.errors import KeyContextError
+from emberstate.errors import LifecycleError
 from emberstate.state.descriptors import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
@@ -59,7 +59,7 @@ def _map(stored: StoredState) -> StateDescriptor:
 
 
 def _undeclared(*arguments: Any) -> NoReturn:
-    raise KeyContextError("the state is not declared and kept as bytes: nothing can be added to it")
+    raise LifecycleError("the state is not declared and kept as bytes: nothing can be added to it")
 
 
 class _Undeclared(AggregateFunction[Any, Any, Any]):

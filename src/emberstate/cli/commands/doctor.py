@@ -25,7 +25,7 @@ from emberstate.cli.console import finish, print_json, print_line, print_table, 
 from emberstate.cli.exit_codes import PROBLEM
 from emberstate.cli.selection import json_option
 from emberstate.clock import SystemClock
-from emberstate.errors import EmberstateError, JavaNotFoundError
+from emberstate.errors import EmberstateError, InstallationError
 from emberstate.spark.java import GET_JAVA, OLDEST_VERSION, find_java
 from emberstate.storage.local import LocalStorage
 from emberstate.storage.uri import open_storage
@@ -107,8 +107,8 @@ def _java() -> Finding:
     absent: Literal["missing", "warning"] = "missing" if _version("pyspark") is not None else "warning"
     try:
         java = find_java()
-    except JavaNotFoundError as error:
-        return Finding("java", absent, str(error.strerror).removesuffix(GET_JAVA).rstrip(), GET_JAVA)
+    except InstallationError as error:
+        return Finding("java", absent, str(error).removesuffix(GET_JAVA).rstrip(), GET_JAVA)
     program = java.home / "bin" / "java"
     text = _java_version(program)
     if text is None:

@@ -34,7 +34,7 @@ from typing import Any
 
 import cython
 
-from emberstate.errors import InvariantError, KeyContextError, SnapshotReleasedError
+from emberstate.errors import InvariantError, LifecycleError
 
 FIRST_VERSION = 1  # 0 is older than every snapshot: the version of a state that is lent to nobody
 MAX_VERSION = 2**32 - 2
@@ -71,9 +71,9 @@ class Snapshot:
         self.registry.release(self)
 
     def check_live(self) -> None:
-        """Raise `SnapshotReleasedError` if the snapshot was released."""
+        """Raise `LifecycleError` if the snapshot was released."""
         if self.released:
-            raise SnapshotReleasedError(
+            raise LifecycleError(
                 f"snapshot {self.version} was released: what it saw may have been changed since. "
                 f"Keep it open while it is read (`with … as snapshot:`), or take a new one."
             )
@@ -227,7 +227,7 @@ class SnapshotRegistry:
 
     def refuse_change(self) -> None:
         """Raise what a change raises that comes from users' code in the middle of another operation."""
-        raise KeyContextError(
+        raise LifecycleError(
             "state was changed, read for change, or a snapshot taken, by the code of a key or of a value while the "
             "engine compared, hashed, copied or dropped it. Take that out of the class's `__eq__`, `__hash__`, "
             "`__reduce__` or `__del__`: state is changed by functions."

@@ -14,7 +14,7 @@ from typing import Any
 
 import cython
 
-from emberstate.errors import KeyContextError
+from emberstate.errors import LifecycleError
 from emberstate.heap.map.copy_on_write_state_map import CopyOnWriteStateMap
 from emberstate.heap.map.snapshots import SnapshotRegistry
 from emberstate.heap.states.map_value import PLAIN, MapKind
@@ -181,7 +181,7 @@ class HeapMapState(InternalMapState):
         """The large map that was found a moment ago, noted as changed."""
         large: CopyOnWriteStateMap | None = self.table.get(self.namespace)
         if large is None:
-            raise KeyContextError(
+            raise LifecycleError(
                 f"map state {self.table.name!r} of key {self.table.context.key!r} was there and is not found again: "
                 f"`==` of its key or namespace says one thing now and another then"
             )

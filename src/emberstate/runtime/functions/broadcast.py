@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import ItemsView, Iterator, Mapping
 from typing import Any, Final
 
-from emberstate.errors import ReadOnlyStateError, StateDeclarationError
+from emberstate.errors import StateDeclarationError, StateTypeError
 from emberstate.heap.backend import HeapKeyedStateBackend
 from emberstate.keygroups import KeySchema
 from emberstate.state.descriptors import MapStateDescriptor, StateDescriptor
@@ -118,7 +118,7 @@ class BroadcastState(MapState[Any, Any]):
 
     def _writable(self, what: str) -> MapState[Any, Any]:
         if not self._side.writable:
-            raise ReadOnlyStateError(
+            raise StateTypeError(
                 f"{what} on broadcast state {self._name!r} outside process_broadcast_element: it is the same in every "
                 f"slot, so only broadcast rows, which every slot sees, may change it"
             )

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import cython
 
-from emberstate.errors import KeyContextError, StateDeclarationError
+from emberstate.errors import LifecycleError, StateDeclarationError
 from emberstate.runtime.functions.broadcast import BroadcastSide
 from emberstate.runtime.functions.timer_service import TimerService
 from emberstate.runtime.rows.times import MIN_TIME, from_micros
@@ -134,7 +134,7 @@ class FunctionContext:
         """The transaction's time: the same for all its rows, and for a rerun of it."""
         self.key_context.check_owner()
         if self.processing_now is None:
-            raise KeyContextError("there is no processing time outside a transaction, as in open()")
+            raise LifecycleError("there is no processing time outside a transaction, as in open()")
         return from_micros(self.processing_now)
 
     @property
@@ -215,7 +215,7 @@ class FunctionContext:
     ) -> None:
         """Call `function(key, state)` for every key of this slot that has the state; for broadcast rows only."""
         if not self._broadcast_side("apply_to_keyed_state").writable:
-            raise KeyContextError("apply_to_keyed_state() reaches all keys: use it in process_broadcast_element only")
+            raise LifecycleError("apply_to_keyed_state() reaches all keys: use it in process_broadcast_element only")
         self.backend.apply_to_all_keys(descriptor, function, namespace_type=namespace_type)
 
     def _broadcast_side(self, what: str) -> BroadcastSide:

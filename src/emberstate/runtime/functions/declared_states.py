@@ -16,7 +16,7 @@ from types import UnionType
 from typing import Any, Generic, TypeVar, overload
 
 from emberstate.codec import Codec
-from emberstate.errors import KeyContextError, StateDeclarationError
+from emberstate.errors import LifecycleError, StateDeclarationError
 from emberstate.state.descriptors import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
@@ -90,7 +90,7 @@ class DeclaredState(Generic[S]):
         # Not asked while the function is open: then the handle is in the instance's dict.
         if instance is None:
             return self
-        raise KeyContextError(
+        raise LifecycleError(
             f"state {self.declaration.descriptor.name!r} of {owner.__qualname__} is not open: it can be used from "
             f"open() to close(), in a function that an operator runs; not in __init__, nor on another instance"
         )

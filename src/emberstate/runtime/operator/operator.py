@@ -22,7 +22,7 @@ import enum
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from emberstate.errors import InvariantError, LifecycleError, StateDeclarationError, WatermarkError
+from emberstate.errors import InvariantError, LifecycleError, StateDeclarationError
 from emberstate.runtime.functions.broadcast import BroadcastSide
 from emberstate.runtime.functions.function import ProcessFunction
 from emberstate.runtime.functions.host import FunctionHost
@@ -375,7 +375,7 @@ class KeyedOperator:
 
     def _checked_watermark(self, watermark: int) -> int:
         if watermark < self._watermark:
-            raise WatermarkError(
+            raise LifecycleError(
                 f"operator {self.name!r}: the watermark would go back from {from_micros(self._watermark)} to "
                 f"{from_micros(watermark)}; timers up to the former have fired. Give one that only grows."
             )

@@ -20,7 +20,7 @@ import logging
 from collections.abc import Hashable, Mapping
 from typing import Any, Final
 
-from emberstate.errors import KeyContextError
+from emberstate.errors import LifecycleError
 from emberstate.runtime.functions.context import FunctionContext
 from emberstate.runtime.functions.declared_states import Declaration
 from emberstate.runtime.functions.domain_timers import KeyedTimer, TimeDomain
@@ -113,7 +113,7 @@ class WindowFunction(KeyedProcessFunction):
         """Take a row into its windows."""
         time = ctx.timestamp_micros if self._is_event_time else ctx.processing_time_micros
         if time is None:
-            raise KeyContextError(
+            raise LifecycleError(
                 f"{type(self.spec.assigner).__name__} need the event time of every row and this one has none: declare "
                 f"which column it is, or use windows of processing time. The row: {row!r:.200}"
             )

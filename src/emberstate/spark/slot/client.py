@@ -23,7 +23,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from emberstate.errors import SlotDiedError, SlotRefusedError
+from emberstate.errors import SlotError
 from emberstate.spark.slot.address import Executor, SlotId, address_of
 from emberstate.spark.slot.failure import raised
 from emberstate.spark.slot.frames import (
@@ -76,9 +76,8 @@ def run_in_slot(
     the seconds for which the slot makes no progress.
 
     Raises:
-        SlotDiedError: the slot ended meanwhile, or was ended since it made no progress; nothing is lost, run the task
-            again.
-        SlotRefusedError: a later attempt has taken over.
+        SlotError: the slot ended meanwhile, or was ended since it made no progress; nothing is lost, run the task
+            again. Or a later attempt has taken over.
         FencedError: the job was started again, and the slot serves that start.
         EmberstateError: what the slot itself raised; of other classes, a UserFunctionError with the traceback.
     """
@@ -108,13 +107,13 @@ class _SlotClient:
                     self._stream(connection, batches, schema)
                 type_, payload = receive_frame(connection)  # or the last words of one that takes no more rows
             except ConnectionEndedError as error:
-                raise SlotDiedError(
+                raise SlotError(
                     f"{self._id}, batch {request.batch}: its process ended while it ran the task ({error}): "
                     f"{self._found_fate()}. Nothing is lost: run the task again, and the state is restored."
                 ) from None
             except StalledError as stalled:
                 fate = self._end_stalled(connection, stalled)
-                raise SlotDiedError(
+                raise SlotError(
                     f"{self._id}, batch {request.batch}: {fate} Nothing is lost: run the task again, and the state "
                     f"is restored. If one row or timer may take so long, give the pipeline a longer slot_stall."
                 ) from None
@@ -156,7 +155,7 @@ class _SlotClient:
                 raise
             if connection is not None:
                 connection.close()
-        raise SlotDiedError(
+        raise SlotError(
             f"{self._id}, batch {request.batch}: its process ended {_TRIES} times before it was ready. The last "
             f"one: {self._fate}. Nothing is lost."
         )
@@ -199,7 +198,7 @@ class _SlotClient:
                 peer.close()
                 connection.close()
             _log.warning("%s: name %d of its socket is held by %s", self._id, number, holder)
-        raise SlotRefusedError(
+        raise SlotError(
             f"{self._id}: all {_NAMES} names of its socket are held by others, the last by {holder}. They can be "
             f"seen in /proc/net/unix (@emberstate-…): have whoever holds them stop it."
         )
@@ -232,7 +231,7 @@ class _SlotClient:
         if started is None:
             return None
         started.kill()
-        raise SlotDiedError(
+        raise SlotError(
             f"{self._id}: its process did not listen within {START_SECONDS:g} s: {self._found_fate()}. Nothing is "
             f"lost."
         )

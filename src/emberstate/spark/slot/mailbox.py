@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from emberstate.errors import FencedError, SlotDiedError, SlotRefusedError
+from emberstate.errors import FencedError, SlotError
 from emberstate.spark.slot.connection import SlotConnection
 from emberstate.spark.slot.failure import failure_of
 
@@ -34,7 +34,7 @@ class SlotMailbox:
         self._pre_empted_at: float | None = None  # the current one
         self._idle_since = time.monotonic()
 
-    def refusal(self, order: tuple[int, int, int]) -> FencedError | SlotRefusedError | None:
+    def refusal(self, order: tuple[int, int, int]) -> FencedError | SlotError | None:
         """Why a request is not served; None if it is."""
         if order[0] < self.incarnation:
             return FencedError(
@@ -43,7 +43,7 @@ class SlotMailbox:
             )
         if order <= self._latest:
             said = "has come before" if order == self._latest else "is older than one that has come"
-            return SlotRefusedError(
+            return SlotError(
                 f"{self._name}: the request for batch {order[1]} by task attempt {order[2]} {said} (batch "
                 f"{self._latest[1]}, task attempt {self._latest[2]}). Nothing was changed; its result is not wanted."
             )
@@ -52,7 +52,7 @@ class SlotMailbox:
     def offer(self, connection: SlotConnection) -> None:
         """Have the owner serve a request, which was not refused, as soon as it can."""
         order = connection.hello.order
-        reason = SlotRefusedError(f"task attempt {order[2]} for batch {order[1]} has taken over")
+        reason = SlotError(f"task attempt {order[2]} for batch {order[1]} has taken over")
         with self._changed:
             replaced, self._waiting = self._waiting, connection
             self._latest = order
@@ -87,7 +87,7 @@ class SlotMailbox:
             self._closed = True
             waiting, self._waiting = self._waiting, None
             if self._current is not None:
-                self._current.pre_empt(SlotDiedError(f"the slot's process ends: {reason}. Nothing is lost."))
+                self._current.pre_empt(SlotError(f"the slot's process ends: {reason}. Nothing is lost."))
             self._changed.notify()
         if waiting is not None:
             waiting.close()

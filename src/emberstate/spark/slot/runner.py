@@ -27,7 +27,7 @@ import msgspec
 import pyarrow as pa
 
 from emberstate.checkpoint.commit.messages import SlotTask
-from emberstate.errors import CorruptionError, InvariantError, ProgramError
+from emberstate.errors import CorruptionError, InstallationError, InvariantError
 from emberstate.runtime.operator.slot import OperatorSlot
 from emberstate.runtime.rows.keyed_input import without_null_keys
 from emberstate.spark.slot.collector import SlotCollector
@@ -235,18 +235,18 @@ class SlotRunner:
         try:
             program = pickle.loads(sent.content)
         except ModuleNotFoundError as error:
-            raise ProgramError(
+            raise InstallationError(
                 f"the program needs module {error.name!r}, which cannot be imported in the slot's process. Ship it "
                 f"with spark-submit --py-files or sparkContext.addPyFile, or install it on all executors."
             ) from error
         except Exception as error:
-            raise ProgramError(
+            raise InstallationError(
                 f"the program cannot be loaded in the slot's process: {type(error).__name__}: {error}. Do driver and "
                 f"executors have the same versions of all modules? Ship yours with spark-submit --py-files or "
                 f"sparkContext.addPyFile.\n{users_traceback(error)}"
             ) from error
         if not isinstance(program, SlotProgram):
-            raise ProgramError(f"the program is no SlotProgram, it is {type(program).__qualname__}")
+            raise InstallationError(f"the program is no SlotProgram, it is {type(program).__qualname__}")
         return program
 
     def _drop(self) -> None:

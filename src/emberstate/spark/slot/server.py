@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from emberstate.errors import EmberstateError, SlotRefusedError
+from emberstate.errors import EmberstateError, SlotError
 from emberstate.spark.slot.address import peer_of
 from emberstate.spark.slot.connection import SlotConnection
 from emberstate.spark.slot.failure import failure_of
@@ -118,7 +118,7 @@ class SlotServer:
                 self._end("no file descriptor is left")  # and nothing can be served
             return  # else it hung up before it was looked at
         if (uid := peer_of(connection)[1]) != os.getuid():
-            _refuse(connection, SlotRefusedError(f"the slot belongs to user {os.getuid()}, the caller is {uid}"))
+            _refuse(connection, SlotError(f"the slot belongs to user {os.getuid()}, the caller is {uid}"))
             return
         self._pending[connection.fileno()] = (connection, bytearray(), time.monotonic() + HELLO_SECONDS)
         poll.register(connection, select.POLLIN)
@@ -143,7 +143,7 @@ class SlotServer:
 
     def _decide(self, connection: socket.socket, hello: Hello | None, mailbox: SlotMailbox) -> None:
         if hello is None or not hmac.compare_digest(hello.token_digest, self._token):
-            _refuse(connection, SlotRefusedError("the caller does not have the token of this slot"))
+            _refuse(connection, SlotError("the caller does not have the token of this slot"))
             return
         if hello.incarnation > mailbox.incarnation:
             self._end(f"superseded by incarnation {hello.incarnation}")

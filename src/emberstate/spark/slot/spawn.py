@@ -21,7 +21,7 @@ import subprocess
 import sys
 from typing import Final
 
-from emberstate.errors import SlotDiedError
+from emberstate.errors import SlotError
 from emberstate.spark.slot.address import Executor, SlotId
 from emberstate.spark.slot.messages import SlotSetup
 
@@ -80,7 +80,7 @@ def spawn(slot_id: SlotId, address: bytes, executor: Executor, incarnation: int)
     """Start the process of a slot; None if somebody else has, or is about to.
 
     Raises:
-        SlotDiedError: it cannot be started.
+        SlotError: it cannot be started.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         try:
@@ -123,7 +123,7 @@ def _started(slot_id: SlotId, setup: SlotSetup, printed: int) -> subprocess.Pope
             pass_fds=(setup.listener, setup.log),
         )
     except OSError as error:
-        raise SlotDiedError(f"{slot_id}: its process cannot be started with {sys.executable}: {error}") from error
+        raise SlotError(f"{slot_id}: its process cannot be started with {sys.executable}: {error}") from error
     assert process.stdin is not None
     with contextlib.suppress(BrokenPipeError), process.stdin as pipe:  # it is gone: whoever connects finds out
         pipe.write(setup.to_bytes())

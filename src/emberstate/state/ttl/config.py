@@ -16,7 +16,7 @@ import dataclasses
 import enum
 from datetime import timedelta
 
-from emberstate.errors import KeyContextError, StateDeclarationError
+from emberstate.errors import LifecycleError, StateDeclarationError
 from emberstate.units import Duration, as_duration
 
 _MICROSECOND = timedelta(microseconds=1)
@@ -104,7 +104,7 @@ class TtlClock:
         """The present by one of the two times."""
         micros = self.reading(time)
         if micros is None:
-            raise KeyContextError(
+            raise LifecycleError(
                 f"a state with time to live was used before the {time.value} time was set: set "
                 f"backend.ttl_clock.{time.value}_time at the start of the transaction"
             )
