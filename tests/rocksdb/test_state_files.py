@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from emberstate.checkpoint.files.reader import StateFileReader
 from emberstate.checkpoint.files.writer import BaseWriter, write_delta
+from emberstate.checkpoint.restore.choices import RestoreChoices
 from emberstate.checkpoint.restore.load import restore
 from emberstate.checkpoint.restore.merge import merge_deltas
 from emberstate.errors import CorruptionError, RestoreRefusedError, StateDeclarationError
@@ -219,7 +220,7 @@ def test_an_undeclared_state_is_kept() -> None:
     data = base_of(heap)
     kept = tuple(name for name in world.DESCRIPTORS if name != "notes")
     with rocksdb(names=kept) as backend:
-        restore(opened(data), backend, keep_states=["notes"])
+        restore(opened(data), backend, RestoreChoices(keep_states=["notes"]))
         backend.check_invariants()
         with pytest.raises(StateDeclarationError, match="kept as bytes"):
             backend.get_partitioned_state(MapStateDescriptor("notes", tuple[int, str], dict[str, bytes]))

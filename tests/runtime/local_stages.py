@@ -20,7 +20,7 @@ from emberstate.checkpoint.manifest.open_files import read_ref
 from emberstate.checkpoint.restore.operators import OperatorSpec
 from emberstate.keygroups import slot_for_key_group
 from emberstate.runtime.operator.slot import OperatorSlot
-from emberstate.runtime.operator.stage_spec import RestoreChoices, StageSpec
+from emberstate.runtime.operator.stage_spec import StageSpec
 from emberstate.runtime.rows.outputs import MAIN, read_output
 from emberstate.runtime.rows.row import RowType
 from emberstate.spark.driver.job_start import stage_specs
@@ -49,7 +49,7 @@ class LocalStages:
         specs: list[OperatorSpec] = []
         for stage in self._specs:
             template = stage.open_template()
-            specs += stage.operator_specs(template, RestoreChoices())
+            specs += stage.operator_specs(template)
             template.close()
         self._coordinator = CheckpointCoordinator.open(plan.backend.open_storage(), plan.name, specs, policy=_POLICY)
         self._slots = [[self._new_slot(stage) for _ in range(parallelism)] for stage in self._specs]

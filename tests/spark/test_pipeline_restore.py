@@ -82,7 +82,7 @@ def test_calls_of_restore_add_up_and_a_stage_is_dropped(stream: Stream) -> None:
             {"rename_fields": {"p": {"a": "c"}}},
             "field of 'p', 'a' becomes 'b' and also 'c'",
         ),
-        ({}, {"drop_states": "last"}, r"write drop_states=\['last'\]"),
+        ({}, {"drop_states": "last"}, r"drop_states=\['last'\]"),
         ({"drop_stages": ["old"]}, {"drop_stages": ["new"]}, "has a stage 'new' and gives up its state"),
     ],
 )

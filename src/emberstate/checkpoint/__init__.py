@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from emberstate.checkpoint.read.change_feed import ChangeFeed
     from emberstate.checkpoint.read.read_state import read_changes, read_state
     from emberstate.checkpoint.read.reader import CheckpointReader
+    from emberstate.checkpoint.restore.choices import RestoreChoices
     from emberstate.checkpoint.restore.operators import OperatorSpec
     from emberstate.checkpoint.restore.verdict import RestoreVerdict
 
@@ -33,6 +34,7 @@ __all__ = [
     "Manifest",
     "MemoryStateBackend",
     "OperatorSpec",
+    "RestoreChoices",
     "RestoreVerdict",
     "RocksDBStateBackend",
     "StateBackend",
@@ -57,6 +59,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of the packa
             "read.change_feed": ["ChangeFeed"],
             "read.read_state": ["read_changes", "read_state"],
             "read.reader": ["CheckpointReader"],
+            "restore.choices": ["RestoreChoices"],
             "restore.operators": ["OperatorSpec"],
             "restore.verdict": ["RestoreVerdict"],
         },

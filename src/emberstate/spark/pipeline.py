@@ -21,11 +21,11 @@ from emberstate.checkpoint.backends import StateBackend
 from emberstate.checkpoint.commit.retention import DEFAULT_RETAINED
 from emberstate.checkpoint.commit.starting_point import find_latest
 from emberstate.checkpoint.manifest.chain import DEFAULT_POLICY, ChainPolicy
+from emberstate.checkpoint.restore.choices import NO_CHOICES, RestoreChoices, names_in
 from emberstate.clock import Clock, SystemClock
 from emberstate.errors import LifecycleError, StateDeclarationError
 from emberstate.keygroups import DEFAULT_MAX_PARALLELISM
 from emberstate.runtime.functions.function import ProcessFunction
-from emberstate.runtime.operator.stage_spec import RestoreChoices
 from emberstate.runtime.rows.row import RowType
 from emberstate.runtime.windows import Trigger, WindowAssigner, window
 from emberstate.spark.driver.batch_runner import BatchRunner
@@ -333,21 +333,18 @@ class Pipeline:
 
         Calls add up; what contradicts each other is refused.
         """
-        for option, names in (("drop_states", drop_states), ("keep_states", keep_states), ("drop_stages", drop_stages)):
-            if isinstance(names, str):
-                raise StateDeclarationError(f"restore(…): {option} is a list of names, write {option}=[{names!r}]")
         stages = self._plan.stages
         if stage is None and len(stages) == 1:
             stage = stages[0].name
-        choices = RestoreChoices(tuple(drop_states), tuple(keep_states), rename_states or {}, rename_fields or {})
-        if choices != RestoreChoices():
+        choices = RestoreChoices(drop_states, keep_states, rename_states or {}, rename_fields or {})
+        if choices != NO_CHOICES:
             if stage not in [one.name for one in stages]:
                 raise StateDeclarationError(f"restore(stage, …): which stage? There are {[one.name for one in stages]}")
             stages = tuple(
                 dataclasses.replace(one, choices=one.choices.plus(choices)) if one.name == stage else one
                 for one in stages
             )
-        dropped = (*self._plan.drop_stages, *drop_stages)
+        dropped = (*self._plan.drop_stages, *names_in(drop_stages, "drop_stages"))
         return self._with(dataclasses.replace(self._plan, stages=stages, drop_stages=dropped))
 
     # -- running --------------------------------------------------------------------------------------------

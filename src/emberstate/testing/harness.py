@@ -24,6 +24,7 @@ from typing import Any, Final, Literal, Self
 from emberstate.checkpoint.backends import MemoryStateBackend, StateBackend
 from emberstate.checkpoint.commit.coordinator import CoordinatorStatistics
 from emberstate.checkpoint.manifest.pins import Pin, pin
+from emberstate.checkpoint.restore.choices import NO_CHOICES, RestoreChoices
 from emberstate.checkpoint.restore.verdict import RestoreVerdict
 from emberstate.clock import ManualClock
 from emberstate.errors import LifecycleError, StateDeclarationError
@@ -31,7 +32,7 @@ from emberstate.keygroups import DEFAULT_MAX_PARALLELISM
 from emberstate.runtime.functions.domain_timers import KeyedTimer
 from emberstate.runtime.functions.function import ProcessFunction
 from emberstate.runtime.operator.operator import OperatorStatistics
-from emberstate.runtime.operator.stage_spec import RestoreChoices, StageSpec
+from emberstate.runtime.operator.stage_spec import StageSpec
 from emberstate.runtime.rows.keyed_input import KeyedInput
 from emberstate.runtime.rows.outputs import MAIN
 from emberstate.runtime.rows.row import Row, RowType
@@ -136,7 +137,7 @@ class Harness:
         self._clock = ManualClock(to_micros(processing_time, "the processing time of a harness"))
         backend = MemoryStateBackend() if state_backend is None else state_backend
         self._job = LocalJob(spec, backend, self._clock)
-        self._job.open(spec, RestoreChoices())
+        self._job.open(spec, NO_CHOICES)
         self._outputs: dict[str, list[Row]] = {}
         self._taken = 0
         self._pins: list[Pin] = []

@@ -26,12 +26,13 @@ from emberstate.checkpoint.manifest.chain import ChainPolicy
 from emberstate.checkpoint.manifest.layout import intent_path, new_id
 from emberstate.checkpoint.manifest.model import Manifest, Operator
 from emberstate.checkpoint.manifest.open_files import read_ref
+from emberstate.checkpoint.restore.choices import NO_CHOICES, RestoreChoices
 from emberstate.checkpoint.restore.operators import judge
 from emberstate.checkpoint.restore.verdict import RestoreVerdict
 from emberstate.clock import ManualClock
 from emberstate.runtime.operator.operator import KeyedOperator
 from emberstate.runtime.operator.slot import OperatorSlot, agreed_broadcast
-from emberstate.runtime.operator.stage_spec import RestoreChoices, StageSpec
+from emberstate.runtime.operator.stage_spec import StageSpec
 from emberstate.runtime.rows.outputs import read_output
 from emberstate.runtime.rows.row import Row
 from emberstate.state.keyed_state_backend import KeyedStateBackend
@@ -86,7 +87,7 @@ class LocalJob:
         self.statistics = JobStatistics()
         #: Counts of committed transactions: rows, late rows, timers, and the function's own counters.
         self.counts: Counter[str] = Counter()
-        self._choices = RestoreChoices()
+        self._choices = NO_CHOICES
         self._template: KeyedOperator | None = None
         self._coordinator: CheckpointCoordinator | None = None
         self._slots: list[OperatorSlot] = []

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from emberstate.checkpoint.files.bindings import StateBinding, bindings_of
 from emberstate.checkpoint.manifest.model import Operator, SlotChain
 from emberstate.checkpoint.manifest.open_files import open_state_file
+from emberstate.checkpoint.restore.choices import RestoreChoices
 from emberstate.checkpoint.restore.file_slice import FileSlice
 from emberstate.checkpoint.restore.load import restore
 from emberstate.checkpoint.restore.operators import past_choices_of
@@ -75,7 +76,7 @@ def restored_copy(
     backend.ttl_clock.processing_time = like.ttl_clock.processing_time
     backend.ttl_clock.event_time = like.ttl_clock.event_time
     parts = [FileSlice(open_state_file(storage, file), file.key_groups, file.decisions) for file in chain.files]
-    restore(parts, backend, keep_states=keep_states, past_choices=past_choices_of(operator))
+    restore(parts, backend, RestoreChoices(keep_states=keep_states), past_choices=past_choices_of(operator))
     return backend
 
 

@@ -23,6 +23,7 @@ from emberstate.checkpoint.commit.slot import SlotCheckpoint
 from emberstate.checkpoint.files.bindings import binding_of_state
 from emberstate.checkpoint.manifest.chain import ChainPolicy
 from emberstate.checkpoint.manifest.envelope import FORMAT_VERSION
+from emberstate.checkpoint.restore.choices import RestoreChoices
 from emberstate.checkpoint.restore.operators import OperatorSpec
 from emberstate.clock import ManualClock
 from emberstate.heap.backend import HeapKeyedStateBackend
@@ -75,9 +76,7 @@ def evolving_spec() -> OperatorSpec:
         parallelism=2,
         max_parallelism=GROUPS,
         declared=[binding_of_state(descriptor) for descriptor in NOW],
-        rename_states={"sum": "total"},
-        drop_states=["old"],
-        rename_fields={"card": {"cents": "amount"}},
+        choices=RestoreChoices(["old"], (), {"sum": "total"}, {"card": {"cents": "amount"}}),
     )
 
 

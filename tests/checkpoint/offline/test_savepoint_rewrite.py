@@ -18,6 +18,7 @@ from emberstate.checkpoint.manifest.model import Manifest
 from emberstate.checkpoint.offline import rewrite as savepoint_rewrite
 from emberstate.checkpoint.offline.rewrite import OperatorRewrite, rewrite_savepoint
 from emberstate.checkpoint.read.reader import CheckpointReader
+from emberstate.checkpoint.restore.choices import RestoreChoices
 from emberstate.checkpoint.restore.operators import OperatorSpec
 from emberstate.errors import RestoreRefusedError, StorageExistsError
 from emberstate.heap.backend import HeapKeyedStateBackend
@@ -181,7 +182,7 @@ class Job:
             key_schema=KEYS,
             max_parallelism=groups,
             declared=bindings_of(self.backend(None)),
-            **options,
+            choices=RestoreChoices(**options),
         )
         self.coordinator = CheckpointCoordinator.open(storage, "job", [spec], savepoint=start)
         self.slot = SlotCheckpoint(self.backend, storage)

@@ -16,6 +16,7 @@ from emberstate.checkpoint.manifest.catalogue import checkpoint_numbers
 from emberstate.checkpoint.manifest.chain import DEFAULT_POLICY
 from emberstate.checkpoint.read.change_feed import ChangeFeed
 from emberstate.checkpoint.read.reader import CheckpointReader
+from emberstate.checkpoint.restore.choices import RestoreChoices
 from emberstate.checkpoint.restore.operators import OperatorSpec
 from emberstate.errors import RestoreRefusedError, StateDeclarationError
 from emberstate.heap.backend import HeapKeyedStateBackend
@@ -103,7 +104,11 @@ class Job:
     def __init__(self, storage: Storage, states: list[StateDescriptor], **options: Any) -> None:
         self.states = states
         spec = OperatorSpec(
-            name="op", key_schema=KEYS, max_parallelism=16, declared=bindings_of(self.backend(None)), **options
+            name="op",
+            key_schema=KEYS,
+            max_parallelism=16,
+            declared=bindings_of(self.backend(None)),
+            choices=RestoreChoices(**options),
         )
         self.coordinator = CheckpointCoordinator.open(storage, "job", [spec], policy=DEFAULT_POLICY)
         self.slot = SlotCheckpoint(self.backend, storage)

@@ -27,6 +27,7 @@ from emberstate.checkpoint.manifest.catalogue import checkpoint_numbers
 from emberstate.checkpoint.manifest.chain import ChainPolicy
 from emberstate.checkpoint.manifest.pins import pins
 from emberstate.checkpoint.read.reader import CACHED_GROUPS, CheckpointReader
+from emberstate.checkpoint.restore.choices import RestoreChoices
 from emberstate.checkpoint.restore.operators import OperatorSpec
 from emberstate.clock import ManualClock
 from emberstate.codec import pickle_codec
@@ -111,7 +112,7 @@ class Job:
             parallelism=parallelism,
             max_parallelism=GROUPS,
             declared=declared,
-            **options,
+            choices=RestoreChoices(**options),
         )
         policy = ChainPolicy(most_files=6, rewrite_at=3, small_bytes=4096)
         self.coordinator = CheckpointCoordinator.open(

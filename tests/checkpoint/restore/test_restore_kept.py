@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from emberstate.checkpoint.files.reader import StateFileReader
 from emberstate.checkpoint.files.writer import BaseWriter, write_delta
+from emberstate.checkpoint.restore.choices import RestoreChoices
 from emberstate.checkpoint.restore.file_slice import FileSlice
 from emberstate.checkpoint.restore.load import restore
 from emberstate.codec import OpaqueCodec, TypeSchema, opaque_codec, opaque_timer_codec, pickle_codec
@@ -87,7 +88,7 @@ def test_everything_kept_and_declared_again(steps: list[Any]) -> None:
     backend = filled(steps)
     before = base_of(backend)
     keeper = undeclared()
-    restore([before], keeper, keep_states=ALL)
+    restore([before], keeper, RestoreChoices(keep_states=ALL))
     keeper.check_invariants()
     after = base_of(keeper)
     assert rows_of(after) == rows_of(before)
@@ -113,7 +114,7 @@ def test_kept_states_go_through_deltas_and_slots() -> None:
     files = []
     for groups in (KeyGroupRange(0, 4), KeyGroupRange(5, 15)):
         slot = undeclared(groups)
-        restore([FileSlice(base, groups), FileSlice(delta, groups)], slot, keep_states=ALL)
+        restore([FileSlice(base, groups), FileSlice(delta, groups)], slot, RestoreChoices(keep_states=ALL))
         with slot.snapshot() as snapshot:
             files += [base_of(slot), StateFileReader.of_bytes(write_delta(slot, snapshot).data)]
     back = make_backend()
@@ -125,7 +126,7 @@ def test_kept_states_go_through_deltas_and_slots() -> None:
 def test_nobody_gets_a_handle_on_kept_state() -> None:
     """Catches: a function that asks for the state after the restore and is handed bytes for values."""
     keeper = undeclared()
-    restore([base_of(filled([("total", "a", "", 1)]))], keeper, keep_states=ALL)
+    restore([base_of(filled([("total", "a", "", 1)]))], keeper, RestoreChoices(keep_states=ALL))
     for name, descriptor in DESCRIPTORS.items():
         with pytest.raises(StateDeclarationError, match="declare it before the restore"):
             keeper.get_partitioned_state(
@@ -158,7 +159,7 @@ def test_a_kept_pickle_is_never_run(tmp_path: Path) -> None:
     backend.set_current_key("a")
     state.update(pickle.dumps(Exploit(marker)))
     keeper = undeclared()
-    restore([base_of(backend)], keeper, keep_states=["v"])
+    restore([base_of(backend)], keeper, RestoreChoices(keep_states=["v"]))
     (kept,) = base_of(keeper).meta.states
     assert (kept.codec, kept.type) == ("pickle", TypeSchema("pickle"))
     assert not marker.exists()
@@ -183,7 +184,7 @@ def test_state_of_two_schemas_cannot_be_kept(renames: dict[str, dict[str, str]])
     base = base_of(first)
     second = undeclared()
     state = second.get_partitioned_state(ValueStateDescriptor("v", Two))
-    verdict = restore([base], second, rename_fields=renames).verdict
+    verdict = restore([base], second, RestoreChoices(rename_fields=renames)).verdict
     with second.snapshot() as snapshot:
         second.set_current_key("b")
         state.update(Two(2))
@@ -191,10 +192,10 @@ def test_state_of_two_schemas_cannot_be_kept(renames: dict[str, dict[str, str]])
     part = FileSlice.whole(base, verdict.decisions[0])
     for later in ([], [delta]):
         with pytest.raises(RestoreRefusedError, match=r"cannot be kept.*declare it until a base is written"):
-            restore([part, *later], undeclared(), keep_states=["v"])
-    restore([base], undeclared(), keep_states=["v"])
+            restore([part, *later], undeclared(), RestoreChoices(keep_states=["v"]))
+    restore([base], undeclared(), RestoreChoices(keep_states=["v"]))
     with pytest.raises(RestoreRefusedError, match="declared differently in the course"):
-        restore([base, delta], undeclared(), keep_states=["v"])
+        restore([base, delta], undeclared(), RestoreChoices(keep_states=["v"]))
 
 
 @pytest.mark.reliability(27)

@@ -11,6 +11,7 @@ import pytest
 from emberstate.checkpoint.files.reader import StateFileReader
 from emberstate.checkpoint.files.writer import BaseWriter, write_delta
 from emberstate.checkpoint.manifest.decisions import NO_DECISIONS, FileDecisions
+from emberstate.checkpoint.restore.choices import RestoreChoices
 from emberstate.checkpoint.restore.file_slice import FileSlice
 from emberstate.checkpoint.restore.load import restore
 from emberstate.errors import RestoreRefusedError, StorageError
@@ -186,9 +187,9 @@ def test_as_if_a_base_had_been_written_each_time(name: str) -> None:
     rewritten = parts
     for start, (descriptor, options) in enumerate(programs[1:], 1):
         live = backend_of(descriptor, start * 1000)
-        verdict = restore(parts, live, **options).verdict
+        verdict = restore(parts, live, RestoreChoices(**options)).verdict
         other = backend_of(descriptor, start * 1000)
-        restore(rewritten, other, **options)
+        restore(rewritten, other, RestoreChoices(**options))
         assert content_of(live) == content_of(other)
         parts = [FileSlice.whole(p.reader, e) for p, e in zip(parts, verdict.decisions, strict=True)]
         with live.snapshot() as snapshot:
@@ -197,7 +198,7 @@ def test_as_if_a_base_had_been_written_each_time(name: str) -> None:
                 live.get_partitioned_state(descriptor).update(LATER[descriptor.codec.type])
             parts.append(FileSlice.whole(opened(write_delta(live, snapshot).data)))
         recovered = backend_of(descriptor, start * 1000 + 1)
-        restore(parts, recovered, keep_states=options.get("keep_states", ()))
+        restore(parts, recovered, RestoreChoices(keep_states=options.get("keep_states", ())))
         assert content_of(recovered) == content_of(live)
         rewritten = [FileSlice.whole(base_of(live))]
 
@@ -240,7 +241,7 @@ def test_a_migration_that_breaks_off_and_is_repeated(name: str) -> None:
     parts = first_files(programs[0][0], value)
     for start, (descriptor, options) in enumerate(programs[1:], 1):
         live = backend_of(descriptor, start * 1000)
-        verdict = restore(parts, live, **options).verdict
+        verdict = restore(parts, live, RestoreChoices(**options)).verdict
         decided = [FileSlice.whole(p.reader, e) for p, e in zip(parts, verdict.decisions, strict=True)]
         broken_off = 0
         for number in range(100):
@@ -249,14 +250,14 @@ def test_a_migration_that_breaks_off_and_is_repeated(name: str) -> None:
             reads.left = number
             backend = backend_of(descriptor, start * 1000 + number)
             try:
-                restore(shaky, backend, **options)
+                restore(shaky, backend, RestoreChoices(**options))
             except StorageError:
                 broken_off += 1
                 if content_of(backend):
                     with pytest.raises(RestoreRefusedError, match="holds state already"):
-                        restore(decided, backend, **options)
+                        restore(decided, backend, RestoreChoices(**options))
                 again = backend_of(descriptor, start * 1000 + 99)
-                restore(decided, again, **options)
+                restore(decided, again, RestoreChoices(**options))
                 assert content_of(again) == content_of(live)
             else:
                 assert content_of(backend) == content_of(live)

@@ -20,7 +20,7 @@ from emberstate.checkpoint.manifest.chain import ChainPolicy
 from emberstate.checkpoint.manifest.open_files import read_ref
 from emberstate.clock import ManualClock
 from emberstate.runtime.functions.function import KeyedBroadcastProcessFunction, KeyedCoProcessFunction, ProcessFunction
-from emberstate.runtime.operator.stage_spec import RestoreChoices, StageSpec
+from emberstate.runtime.operator.stage_spec import StageSpec
 from emberstate.runtime.rows.keyed_input import KeyedInput
 from emberstate.runtime.rows.outputs import read_output
 from emberstate.runtime.rows.row import RowType
@@ -99,7 +99,7 @@ class Job:
     def open(self) -> None:
         """Start the job, again and again."""
         template = self.spec.open_template()
-        specs = self.spec.operator_specs(template, RestoreChoices())
+        specs = self.spec.operator_specs(template)
         self.coordinator = CheckpointCoordinator.open(
             self.backend.open_storage(), self.name, specs, clock=ManualClock(1), policy=POLICY
         )

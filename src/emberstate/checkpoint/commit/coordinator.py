@@ -138,7 +138,7 @@ class CheckpointCoordinator:
         self._storage = storage
         self._holder = holder
         self._latest = latest
-        self._keep = {spec.name: tuple(spec.keep_states) for spec in specs}
+        self._keep = {spec.name: tuple(spec.choices.keep_states) for spec in specs}
         self._clock = clock
         self._policy = policy
         self._stages = stages

@@ -34,6 +34,7 @@ from emberstate.checkpoint.manifest.decisions import NO_PAST_CHOICES, PastChoice
 from emberstate.checkpoint.manifest.layout import new_id, output_path, state_path
 from emberstate.checkpoint.manifest.model import FileRef
 from emberstate.checkpoint.manifest.open_files import open_state_file
+from emberstate.checkpoint.restore.choices import RestoreChoices
 from emberstate.checkpoint.restore.file_slice import FileSlice
 from emberstate.checkpoint.restore.load import restore
 from emberstate.errors import LifecycleError, StorageError
@@ -239,7 +240,7 @@ class SlotCheckpoint:
                 for reader, file in zip(readers, task.chain.files, strict=True)
             ]
             past_choices = PastChoices.from_dict(task.settled) if task.settled else NO_PAST_CHOICES
-            restore(parts, backend, keep_states=task.keep_states, past_choices=past_choices)
+            restore(parts, backend, RestoreChoices(keep_states=task.keep_states), past_choices=past_choices)
         except BaseException:
             backend.close()  # half filled: of no use
             raise

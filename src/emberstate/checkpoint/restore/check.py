@@ -12,14 +12,14 @@ from __future__ import annotations
 import dataclasses
 import difflib
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from emberstate.checkpoint.files.bindings import StateBinding
 from emberstate.checkpoint.files.field_paths import backward, has_field
 from emberstate.checkpoint.files.meta import TIMERS, TIMERS_PREFIX, FileMeta, StoredState
 from emberstate.checkpoint.manifest.decisions import NO_PAST_CHOICES, FileDecisions, PastChoices, is_queue
-from emberstate.checkpoint.restore.choices import NOTHING, Options
+from emberstate.checkpoint.restore.choices import NO_CHOICES, CheckedChoices, RestoreChoices
 from emberstate.checkpoint.restore.compare import Found, judge, merged, not_kept
 from emberstate.checkpoint.restore.undeclared import timer_namespace
 from emberstate.checkpoint.restore.verdict import RestoreVerdict, StateVerdict
@@ -33,17 +33,14 @@ def check_restore(
     *,
     key_schema: KeySchema,
     max_parallelism: int,
-    rename_states: Mapping[str, str] = NOTHING,
-    rename_fields: Mapping[str, Mapping[str, str]] = NOTHING,
-    drop_states: Iterable[str] = (),
-    keep_states: Iterable[str] = (),
-    ttl_clock: TtlClock | None = None,
+    choices: RestoreChoices = NO_CHOICES,
     past_choices: PastChoices = NO_PAST_CHOICES,
+    ttl_clock: TtlClock | None = None,
 ) -> RestoreVerdict:
     """The verdict on restoring `files`, each with what is remembered beside it, into what is `declared`.
 
-    `declared`: `bindings_of` a backend, or `binding_of_state` and `binding_of_queue`. `ttl_clock`: the time
-    that values of states get which have a time to live only now. For the options see `RestoreOptions`.
+    `declared`: `bindings_of` a backend, or `binding_of_state` and `binding_of_queue`. `past_choices`: those of the
+    last start's verdict. `ttl_clock`: the stamp of values whose state has a time to live only now.
 
     >>> from emberstate.checkpoint.files.bindings import binding_of_state
     >>> from emberstate.keygroups import KeyGroupRange
@@ -57,8 +54,7 @@ def check_restore(
     total  refused  it is stored and not declared; declared is 'Total', which differs only in case; \
 if it is the same: rename_states={'total': 'Total'}; else drop_states=['total'] or keep_states=['total']
     """
-    options = Options(rename_states, rename_fields, drop_states, keep_states, past_choices)
-    check = _Check(declared, options, ttl_clock)
+    check = _Check(declared, CheckedChoices(choices, past_choices), ttl_clock)
     for meta, older in files:
         check.add_file(meta, older, key_schema, max_parallelism)
     return check.verdict()
@@ -67,11 +63,11 @@ if it is the same: rename_states={'total': 'Total'}; else drop_states=['total'] 
 class _Check:
     """One check: files are added, then there is a verdict."""
 
-    def __init__(self, declared: Iterable[StateBinding], options: Options, ttl_clock: TtlClock | None) -> None:
+    def __init__(self, declared: Iterable[StateBinding], choices: CheckedChoices, ttl_clock: TtlClock | None) -> None:
         self._declared = {binding.stored.address: binding for binding in declared if not binding.is_kept}
-        self._options = options
+        self._choices = choices
         self._clock = ttl_clock
-        self._problems = dict.fromkeys([*options.problems, *options.contradictions(self._declared)])
+        self._problems = dict.fromkeys([*choices.problems, *choices.contradictions(self._declared)])
         self._found: dict[str, list[Found]] = {}  # by declared name
         self._judged: dict[Any, Found] = {}
         self._dropped: dict[str, None] = {}
@@ -101,7 +97,7 @@ class _Check:
                 "keep it, or rewrite the checkpoint offline",
             )
         self._dropped_before |= older.drop_states
-        decisions = older.then(self._options.decisions).restricted_to(meta.states)
+        decisions = older.then(self._choices.decisions).restricted_to(meta.states)
         fields, stamps = dict(decisions.rename_fields), dict(decisions.stamps)
         targets: Counter[str] = Counter()
         for stored in meta.states:
@@ -133,7 +129,7 @@ class _Check:
         name = now.removeprefix(TIMERS_PREFIX)
         if now == before and stored.kind == TIMERS and timer_namespace(stored).kind == "str":
             self._queues[name] = None
-        elif now in self._options.keep_states:
+        elif now in self._choices.keep_states:
             pending = stored.address in decisions.rename_fields or stored.address in decisions.stamps
             self._kept.setdefault(now, []).append((dataclasses.replace(stored, name=name), pending))
         elif now == before:  # a rename to what is not declared is an option's mistake, and said there
@@ -158,7 +154,7 @@ class _Check:
     def _asked(self, stored: StoredState, before: dict[str, str], name: str, binding: StateBinding) -> set[str]:
         """The fields of a file, by their paths there, that the options rename now."""
         asked = set()
-        for path, new in self._options.decisions.fields_of(name).items():
+        for path, new in self._choices.decisions.fields_of(name).items():
             sources = [source for source in backward(path, before) if stored.has_field(source)]
             asked.update(sources)
             if any(has_field(stored.type, source) for source in sources) and has_field(binding.stored.type, path):
@@ -178,8 +174,8 @@ class _Check:
 
     def _check_unused(self) -> None:
         """Refuse options that name nothing, unless an earlier start has done what they say."""
-        decisions, before = self._options.decisions, self._options.past_choices.decisions
-        for option, name in self._options.unused(self._stored, self._dropped_before):
+        decisions, before = self._choices.decisions, self._choices.past_choices.decisions
+        for option, name in self._choices.unused(self._stored, self._dropped_before):
             self._problem(option, f"{name!r} names no stored state{self._instead(name)}", "correct or remove it")
         for old, new in sorted(decisions.rename_states.items()):
             if old in self._stored and new in self._stored:
@@ -215,7 +211,7 @@ class _Check:
             tuple(sorted(states, key=lambda state: (is_queue(state.name), state.name, state.kind))),
             tuple(self._problems),
             tuple(self._decisions),
-            self._options.past_choices.with_options(self._options.decisions, self._options.keep_states),
+            self._choices.past_choices.with_options(self._choices.decisions, self._choices.keep_states),
             tuple(found[-1][0] for found in self._kept.values()),
             tuple(self._queues),
         )

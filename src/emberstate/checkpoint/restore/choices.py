@@ -1,70 +1,105 @@
-"""What a program may say about states that it no longer has, or has otherwise, and what is wrong with that.
+"""`RestoreChoices`: what becomes of stored states that the program no longer declares, or declares differently.
 
-Options name states and fields as the checkpoint has them now. They may stay in a program that is started again
-and again, so they must mean the same the second time: a state that is dropped, kept or renamed cannot be
-declared as well, and a field that is renamed cannot still be there. Else the second start would drop, or rename,
-what was written since the first.
+Choices name states and fields as the checkpoint has them now. They may stay in a program that is started again and
+again, so they must mean the same at the second start: a state that is dropped, kept or renamed cannot be declared as
+well, and a renamed field cannot still exist. Otherwise the second start would drop or rename what was written since
+the first. `CheckedChoices` finds such mistakes.
 
 Thread safety: immutable.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any, Final, TypedDict
+import dataclasses
+import itertools
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Final
 
 from emberstate.checkpoint.manifest.decisions import NO_DECISIONS, FileDecisions, PastChoices
 from emberstate.checkpoint.restore.verdict import StateVerdict
 from emberstate.errors import StateDeclarationError
 
-NOTHING: Final[Mapping[str, Any]] = {}
+
+def names_in(names: Sequence[str], option: str) -> tuple[str, ...]:
+    """Return the names that an option lists; reject a text, which would count as a list of letters."""
+    if isinstance(names, str):
+        raise StateDeclarationError(f"restore(…): {option} expects a list of names. Write {option}=[{names!r}].")
+    return tuple(names)
 
 
-class RestoreOptions(TypedDict, total=False):
-    """The options of a restore."""
+@dataclasses.dataclass(frozen=True, slots=True)
+class RestoreChoices:
+    """The choices for the states of one operator. A timer queue is named `timers/` and its name.
 
-    rename_states: Mapping[str, str]
-    """{stored name: declared name}; timer queues are named `timers/…`, here and below."""
-    rename_fields: Mapping[str, Mapping[str, str]]
-    """{stored name: {path of a field: its name now}}"""
-    drop_states: Iterable[str]
-    """Stored states whose rows are passed over."""
-    keep_states: Iterable[str]
+    >>> RestoreChoices(drop_states=["old"]).plus(RestoreChoices(rename_states={"total": "sum"}))
+    RestoreChoices(drop_states=('old',), keep_states=(), rename_states={'total': 'sum'}, rename_fields={})
+    """
+
+    drop_states: Sequence[str] = ()
+    """Stored states whose rows are skipped."""
+    keep_states: Sequence[str] = ()
     """Stored states that are carried along as bytes."""
-    past_choices: PastChoices
-    """Of the verdict of the last start."""
+    rename_states: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """{stored name: declared name}"""
+    rename_fields: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
+    """{stored name: {path of a field: its name now}}"""
+
+    def __post_init__(self) -> None:
+        for option in ("drop_states", "keep_states"):
+            object.__setattr__(self, option, names_in(getattr(self, option), option))  # the class is frozen
+
+    def plus(self, more: RestoreChoices) -> RestoreChoices:
+        """Return both together.
+
+        Raises:
+            StateDeclarationError: they contradict each other.
+        """
+        drop = tuple(dict.fromkeys([*self.drop_states, *more.drop_states]))
+        keep = tuple(dict.fromkeys([*self.keep_states, *more.keep_states]))
+        renames = _both(self.rename_states, more.rename_states, "state")
+        fields = {
+            state: _both(self.rename_fields.get(state, {}), more.rename_fields.get(state, {}), f"field of {state!r},")
+            for state in [*self.rename_fields, *more.rename_fields]
+        }
+        chosen = {"drop_states": drop, "keep_states": keep, "rename_states": renames}
+        for (one, names), (other, others) in itertools.combinations(chosen.items(), 2):
+            for name in set(names) & set(others):
+                raise StateDeclarationError(
+                    f"restore(…): state {name!r} is in {one} and in {other}. Choose one of them.", state=name
+                )
+        return RestoreChoices(drop, keep, renames, fields)
 
 
-class Options:
-    """Options as they were given; what is wrong with them in themselves is in `problems`."""
+NO_CHOICES: Final = RestoreChoices()
 
-    def __init__(
-        self,
-        rename_states: Mapping[str, str],
-        rename_fields: Mapping[str, Mapping[str, str]],
-        drop_states: Iterable[str],
-        keep_states: Iterable[str],
-        past_choices: PastChoices,
-    ) -> None:
+
+def _both(first: Mapping[str, str], second: Mapping[str, str], what: str) -> dict[str, str]:
+    for old in first.keys() & second.keys():
+        if first[old] != second[old]:
+            raise StateDeclarationError(
+                f"restore(…): {what} {old!r} becomes {first[old]!r} and also {second[old]!r}. Choose one of them."
+            )
+    return {**first, **second}
+
+
+class CheckedChoices:
+    """Choices, the choices of earlier starts, and what is wrong with them."""
+
+    def __init__(self, choices: RestoreChoices, past_choices: PastChoices) -> None:
         self.problems: list[StateVerdict] = []
-        self.keep_states = self._names("keep_states", keep_states)
+        self.keep_states = frozenset(choices.keep_states)
         self.past_choices = past_choices
-        self._renamed = frozenset(rename_states)
-        drop = self._names("drop_states", drop_states)
+        self._renamed = frozenset(choices.rename_states)
         try:
-            self.decisions = FileDecisions(drop, rename_states, rename_fields)
+            self.decisions = FileDecisions(
+                frozenset(choices.drop_states), choices.rename_states, choices.rename_fields
+            )
         except StateDeclarationError as error:
             self.decisions = NO_DECISIONS
             self.problems.append(_problem("options", str(error), "correct the options"))
 
-    def _names(self, option: str, names: Iterable[str]) -> frozenset[str]:
-        if isinstance(names, str):
-            self.problems.append(_problem(option, f"{names!r} is a text, not a list of names", f"write [{names!r}]"))
-            return frozenset({names})
-        return frozenset(names)
-
     def contradictions(self, declared: Collection[str]) -> Iterator[StateVerdict]:
-        """What does not go together, or not with what is declared."""
+        """Yield choices that contradict each other or what is declared."""
         given = {
             "drop_states": self.decisions.drop_states, "keep_states": self.keep_states, "rename_states": self._renamed
         }  # fmt: skip
@@ -73,12 +108,12 @@ class Options:
                 if name in declared:
                     yield _problem(
                         option,
-                        f"{name!r} is declared as well: at the next start, what was written since would be meant",
-                        "declare the new state under another name, or do without the option",
+                        f"{name!r} is declared as well: the next start would apply this to what was written since",
+                        "declare the new state under another name, or remove the option",
                     )
                 others = [other for other in given if other < option and name in given[other]]
                 if others:
-                    yield _problem(option, f"{name!r} is in {others[0]} as well", "decide for one")
+                    yield _problem(option, f"{name!r} is in {others[0]} as well", "choose one of them")
         renames = self.decisions.rename_states
         for old, new in sorted(renames.items()):
             if new not in declared:
@@ -90,13 +125,13 @@ class Options:
             for path in sorted(targets & fields.keys()):
                 yield _problem(
                     f"rename_fields of {state}",
-                    f"`{path}` is renamed and something else is renamed to it: at the next start it would be again",
+                    f"`{path}` is renamed and another field is renamed to it: the next start would rename that one too",
                     "rename them at two starts, with a checkpoint in between",
                 )
 
     def unused(self, stored: Collection[str], dropped: Collection[str]) -> Iterator[tuple[str, str]]:
-        """(option, name) that names none of the `stored` states, unless it was done before: it is `dropped`, or
-        settled."""
+        """Yield (option, name) that names none of the `stored` states, unless an earlier start has done it: the state
+        is `dropped`, or among the past choices."""
         decisions, before = self.decisions, self.past_choices.decisions
         for name in sorted(decisions.drop_states):
             if name not in stored and name not in dropped and name not in before.drop_states:

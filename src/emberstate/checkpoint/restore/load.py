@@ -18,16 +18,16 @@ import dataclasses
 import functools
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Unpack, cast
+from typing import Any, cast
 
 import pyarrow as pa
 
 from emberstate.checkpoint.files.bindings import StateBinding, bindings_of
 from emberstate.checkpoint.files.meta import TIMERS, StoredState
 from emberstate.checkpoint.files.reader import StateFileReader
-from emberstate.checkpoint.manifest.decisions import FileDecisions
+from emberstate.checkpoint.manifest.decisions import NO_PAST_CHOICES, FileDecisions, PastChoices
 from emberstate.checkpoint.restore.check import check_restore
-from emberstate.checkpoint.restore.choices import RestoreOptions
+from emberstate.checkpoint.restore.choices import NO_CHOICES, RestoreChoices
 from emberstate.checkpoint.restore.compare import Part, namespace_part, user_key_part, value_part
 from emberstate.checkpoint.restore.file_slice import FileSlice, as_slice
 from emberstate.checkpoint.restore.undeclared import keep
@@ -60,7 +60,8 @@ class RestoreCounts:
 def restore(
     parts: Iterable[FileSlice | StateFileReader],
     backend: KeyedStateBackend,
-    **options: Unpack[RestoreOptions],
+    choices: RestoreChoices = NO_CHOICES,
+    past_choices: PastChoices = NO_PAST_CHOICES,
 ) -> RestoreCounts:
     """Load what the backend owns of `parts`, in the order given; a reader stands for all of its file.
 
@@ -70,8 +71,8 @@ def restore(
     The states must be registered (`get_partitioned_state`) and the backend empty and never snapshotted. Timer
     queues that are stored and not there yet are made if their namespaces are strings.
 
-    A slot of many is given the parts with the decisions of a verdict on all files, and of the options only
-    `keep_states` and the verdict's `past_choices`.
+    One slot of many passes slices with the decisions of a verdict on all files, `choices` with nothing but
+    `keep_states`, and the verdict's `past_choices`.
 
     Raises:
         RestoreRefusedError: the files do not fit what is declared; nothing was changed.
@@ -84,8 +85,9 @@ def restore(
         bindings_of(backend),
         key_schema=backend.context.key_schema,
         max_parallelism=backend.context.max_parallelism,
+        choices=choices,
+        past_choices=past_choices,
         ttl_clock=backend.ttl_clock,
-        **options,
     )
     verdict.refuse()
     _log_decisions(verdict)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -21,6 +21,7 @@ from emberstate.checkpoint.manifest.decisions import NO_PAST_CHOICES, FileDecisi
 from emberstate.checkpoint.manifest.model import MAX_CHAIN_FILES, Manifest, Operator, SlotChain, StateFile
 from emberstate.checkpoint.manifest.open_files import open_state_file
 from emberstate.checkpoint.restore.check import check_restore
+from emberstate.checkpoint.restore.choices import NO_CHOICES, RestoreChoices
 from emberstate.checkpoint.restore.verdict import RestoreVerdict
 from emberstate.errors import RestoreRefusedError
 from emberstate.keygroups import DEFAULT_MAX_PARALLELISM, KeySchema, range_for_slot
@@ -40,10 +41,7 @@ class OperatorSpec:
     max_parallelism: int = DEFAULT_MAX_PARALLELISM
     #: The states that it declares; None if they are known to its slots only, which then refuse by themselves.
     declared: Sequence[StateBinding] | None = None
-    drop_states: Sequence[str] = ()
-    keep_states: Sequence[str] = ()
-    rename_states: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    rename_fields: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
+    choices: RestoreChoices = NO_CHOICES
 
     def empty(self, token: str) -> Operator:
         """The operator without any state."""
@@ -61,12 +59,9 @@ def judge(storage: Storage, stored: Operator, spec: OperatorSpec, ttl_clock: Ttl
         spec.declared or (),
         key_schema=spec.key_schema,
         max_parallelism=spec.max_parallelism,
-        rename_fields=spec.rename_fields,
-        rename_states=spec.rename_states,
-        drop_states=spec.drop_states,
-        keep_states=spec.keep_states,
-        ttl_clock=ttl_clock,
+        choices=spec.choices,
         past_choices=past_choices_of(stored),
+        ttl_clock=ttl_clock,
     )
 
 

@@ -15,6 +15,7 @@ from emberstate.checkpoint.manifest.catalogue import read_savepoint
 from emberstate.checkpoint.manifest.model import Manifest, Operator
 from emberstate.checkpoint.offline.rewrite import OperatorRewrite, rewrite_savepoint
 from emberstate.checkpoint.read.reader import CheckpointReader
+from emberstate.checkpoint.restore.choices import RestoreChoices
 from emberstate.checkpoint.restore.operators import OperatorSpec, judge, opened_operators
 from emberstate.checkpoint.restore.verdict import RestoreVerdict, StateVerdict
 from emberstate.cli.console import Refused, finish, note, print_json, print_line, print_table, progress, size_text
@@ -133,10 +134,7 @@ def restore_check(
             parallelism=parallelism or stored.parallelism,
             max_parallelism=stored.max_parallelism,
             declared=keyed,
-            drop_states=drops,
-            keep_states=keeps,
-            rename_states=pairs(renames, "--rename"),
-            rename_fields=_field_renames(fields),
+            choices=RestoreChoices(drops, keeps, pairs(renames, "--rename"), _field_renames(fields)),
         )
     ]
     side = manifest.operator(broadcast_operator_name(stored.name))

@@ -7,10 +7,10 @@ Thread safety: immutable. An operator that it makes belongs to one thread.
 from __future__ import annotations
 
 import dataclasses
-import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from emberstate.checkpoint.files.bindings import bindings_of
+from emberstate.checkpoint.restore.choices import NO_CHOICES, RestoreChoices
 from emberstate.checkpoint.restore.operators import OperatorSpec
 from emberstate.errors import StateDeclarationError
 from emberstate.heap.backend import HeapKeyedStateBackend
@@ -28,40 +28,6 @@ from emberstate.runtime.rows.outputs import MAIN
 from emberstate.runtime.rows.row import RowType
 from emberstate.state.keyed_state_backend import KeyedStateBackend
 from emberstate.units import Duration
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class RestoreChoices:
-    """What is to become of stored states that the program no longer has, or has otherwise."""
-
-    drop_states: Sequence[str] = ()
-    keep_states: Sequence[str] = ()
-    rename_states: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    rename_fields: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
-
-    def plus(self, more: RestoreChoices) -> RestoreChoices:
-        """These and `more`; refuses what contradicts each other."""
-        drop = tuple(dict.fromkeys([*self.drop_states, *more.drop_states]))
-        keep = tuple(dict.fromkeys([*self.keep_states, *more.keep_states]))
-        renames = _both(self.rename_states, more.rename_states, "state")
-        fields = {
-            state: _both(self.rename_fields.get(state, {}), more.rename_fields.get(state, {}), f"field of {state!r},")
-            for state in [*self.rename_fields, *more.rename_fields]
-        }
-        chosen = {"drop_states": drop, "keep_states": keep, "rename_states": renames}
-        for (one, names), (other, others) in itertools.combinations(chosen.items(), 2):
-            for name in set(names) & set(others):
-                raise StateDeclarationError(f"restore(…): state {name!r} is in {one} and in {other}: decide for one")
-        return RestoreChoices(drop, keep, renames, fields)
-
-
-def _both(first: Mapping[str, str], second: Mapping[str, str], what: str) -> dict[str, str]:
-    for old in first.keys() & second.keys():
-        if first[old] != second[old]:
-            raise StateDeclarationError(
-                f"restore(…): {what} {old!r} becomes {first[old]!r} and also {second[old]!r}: decide for one"
-            )
-    return {**first, **second}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +117,7 @@ class StageSpec:
         operator.open()
         return operator
 
-    def operator_specs(self, template: KeyedOperator, choices: RestoreChoices) -> list[OperatorSpec]:
+    def operator_specs(self, template: KeyedOperator, choices: RestoreChoices = NO_CHOICES) -> list[OperatorSpec]:
         """The operators as a coordinator knows them: the function's own and, if it has any, its broadcast state."""
         specs = [
             OperatorSpec(
@@ -160,10 +126,7 @@ class StageSpec:
                 parallelism=self.parallelism,
                 max_parallelism=self.max_parallelism,
                 declared=bindings_of(template.backend),
-                drop_states=choices.drop_states,
-                keep_states=choices.keep_states,
-                rename_states=choices.rename_states,
-                rename_fields=choices.rename_fields,
+                choices=choices,
             )
         ]
         side = template.broadcast_backend

@@ -10,9 +10,10 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
+from emberstate.checkpoint.restore.choices import NO_CHOICES, RestoreChoices
 from emberstate.errors import StateDeclarationError
 from emberstate.runtime.functions.function import KeyedBroadcastProcessFunction, KeyedCoProcessFunction, ProcessFunction
-from emberstate.runtime.operator.stage_spec import RestoreChoices, StageSpec
+from emberstate.runtime.operator.stage_spec import StageSpec
 from emberstate.runtime.rows.columns import RESERVED
 from emberstate.runtime.rows.keyed_input import KeyedInput
 from emberstate.runtime.rows.outputs import MAIN
@@ -71,7 +72,7 @@ class StagePlan:
     late_output: str | None = None
     out_of_orderness: Duration = "0 seconds"
     idle_timeout: Duration | None = None
-    choices: RestoreChoices = dataclasses.field(default_factory=RestoreChoices)
+    choices: RestoreChoices = NO_CHOICES
 
     def __post_init__(self) -> None:
         label = f"stage {self.name!r}"
