@@ -9,7 +9,7 @@
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help test check build extensions demo long again bench stress memory clean distclean
+.PHONY: help test check build extensions demo docs long again bench stress memory clean distclean
 
 PYTHON3 ?= $(firstword $(foreach name,python3.11 python3,$(shell $(name) -c 'print("$(name)")' 2>/dev/null)))
 VENV := .venv
@@ -28,13 +28,16 @@ test: build ## make check and, beside it, the whole suite compiled, the engine's
 check: build ## lint, strict types, layering, decision records, links, and which test covers which fault
 	@$(PYTHON) -m ruff check .
 	@$(PYTHON) -m mypy $(TYPED) conftest.py
-	@$(PYTHON) -m pytest tests/project/test_layers.py tests/project/test_docs.py tests/project/test_doc_lists.py
+	@$(PYTHON) -m pytest tests/project/test_layers.py tests/project/test_docs.py tests/project/test_doc_lists.py tests/project/test_readme.py
 	@$(PYTHON) tools/reliability.py
 
 build: extensions $(VENV)/package.stamp ## set-up alone: dependencies, compiled modules, editable install
 
 demo: build ## a streaming job on local Spark: a slot is killed, the parallelism changes, the result is verified
 	@$(PYTHON) -m emberstate demo
+
+docs: build ## the documentation as a site, in build/site
+	@NO_MKDOCS_2_WARNING=1 $(PYTHON) tools/site.py --quiet
 
 long: build ## what takes long: killed drivers and executors, a cluster, the property tests with all examples
 	@$(PYTHON) tools/run_tests.py --long

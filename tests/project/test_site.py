@@ -1,0 +1,72 @@
+"""The documentation as a site: it builds without a warning, has the API reference, and fetches nothing."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tools import site
+from tools.doctest_fences import fenced
+
+import emberstate
+from tests.patience import PATIENCE
+from tests.project.markdown import ROOT
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    done = subprocess.run(
+        [sys.executable, "tools/site.py", "--site-dir", str(folder)],
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_the_reference_has_all_public_names(built: Path) -> None:
+    """Catches: a site that does not build strictly; a public name whose docstring is on no page."""
+    text = (built / "api" / "emberstate.html").read_text(encoding="utf-8")
+
+    assert [name for name in emberstate.__all__ if f'id="emberstate.{name}"' not in text] == []
+    assert "&gt;&gt;&gt;" in text
+
+
+def test_the_site_fetches_nothing(built: Path) -> None:
+    """Catches: a font, script or style sheet from the network, which tells others what is read, and fails offline."""
+    pages = list(built.rglob("*.html"))
+    fetched = re.compile(r'<(?:script|img|iframe)[^>]+src="(?:https?:)?//|<link[^>]+rel="(?:style|preconnect)[^>]+//')
+
+    assert len(pages) > 40
+    assert [page.name for page in pages if fetched.search(page.read_text(encoding="utf-8"))] == []
+    assert (built / "search" / "search_index.json").is_file()
+
+
+def test_links_and_fences_are_made_for_the_site() -> None:
+    """Catches: links that lead out of the site, and marks of code blocks that a site shows as text."""
+    text = (
+        "[a](../README.md) [b](rescale.md#do-it) [c](../../src/emberstate/errors.py) [d](../../examples) [e](#x)\n"
+        "```python cards.py spark\n[f](../../LICENSE)\n```\n[g](../../CONTRIBUTING.md) [h](https://example.org)\n"
+    )
+    made, copies = site.prepared(text, site.DOCS / "how-to" / "recover.md")
+
+    assert made == (
+        "[a](../README.md) [b](../how-to/rescale.md#do-it) [c](../files/src/emberstate/errors.py.txt) d [e](#x)\n"
+        "```python\n[f](../../LICENSE)\n```\n[g](../CONTRIBUTING.md) [h](https://example.org)\n"
+    )
+    assert copies == {ROOT / "src" / "emberstate" / "errors.py"}
+
+
+def test_examples_in_docstrings_are_fenced() -> None:
+    """Catches: examples that a site shows as quotations of quotations."""
+    text = "A.\n\n>>> f(\n... )\n1\n\nB >>> c.\n>>> d"
+    assert fenced(text) == "A.\n\n```pycon\n>>> f(\n... )\n1\n```\n\nB >>> c.\n```pycon\n>>> d\n```"
