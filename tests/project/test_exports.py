@@ -30,8 +30,8 @@ PUBLIC = {
     """,
     "emberstate.checkpoint": """
         ChainPolicy ChangeFeed CheckpointCoordinator CheckpointReader FsStateBackend Manifest
-        MemoryStateBackend OperatorSpec RestoreVerdict RocksDBStateBackend StateBackend checkpoint_numbers
-        delete_savepoint read_changes read_checkpoint read_state savepoint_names
+        MemoryStateBackend OperatorSpec RestoreChoices RestoreVerdict RocksDBStateBackend StateBackend
+        checkpoint_numbers delete_savepoint read_changes read_checkpoint read_state savepoint_names
     """,
     "emberstate.heap": """
         CopyOnWriteStateMap CopyOnWriteStateMapSnapshot CopyOnWriteStateTable HeapAggregatingState
