@@ -34,14 +34,14 @@ PUBLIC = {
         checkpoint_numbers delete_savepoint read_changes read_checkpoint read_state savepoint_names
     """,
     "emberstate.heap": """
-        CopyOnWriteStateMap CopyOnWriteStateMapSnapshot CopyOnWriteStateTable HeapAggregatingState
-        HeapKeyedStateBackend HeapListState HeapMapState HeapReducingState HeapSnapshot HeapTimerQueue
+        CopyOnWriteStateMap CopyOnWriteStateMapSnapshot CopyOnWriteStateTable HeapFoldingState
+        HeapKeyedStateBackend HeapListState HeapMapState HeapSnapshot HeapTimerQueue
         HeapValueState IMMUTABLE IncrementalVisitor NestedMapsStateTable NestedStateMap NestedStateMapSnapshot
         SnapshotRegistry StateMap StateMapEntry StateMapStatistics StateTable ValueKind
     """,
     "emberstate.rocksdb": """
-        MemoryBudget RocksDBAggregatingState RocksDBKeyedStateBackend RocksDBListState RocksDBMapState
-        RocksDBReducingState RocksDBSnapshot RocksDBStore RocksDBValueState
+        MemoryBudget RocksDBFoldingState RocksDBKeyedStateBackend RocksDBListState RocksDBMapState
+        RocksDBSnapshot RocksDBStore RocksDBValueState
     """,
     "emberstate.spark": """
         Pipeline Progress SETTINGS WindowedStage bootstrap_savepoint ensure_java missing_settings
@@ -50,10 +50,10 @@ PUBLIC = {
     "emberstate.state": """
         AggregateFunction AggregatingState AggregatingStateDescriptor AppendingState ImmutableAggregatingState
         ImmutableListState ImmutableMapState ImmutableReducingState ImmutableValueState
-        InternalAggregatingState InternalListState InternalMapState InternalReducingState InternalState
+        InternalFoldingState InternalListState InternalMapState InternalState
         InternalValueState KeyedStateBackend KeyedStateSnapshot ListState ListStateDescriptor MapState
-        MapStateDescriptor Op ReducingState ReducingStateDescriptor State StateDescriptor TtlAggregatingState
-        TtlConfig TtlListState TtlMapState TtlReducingState TtlTime TtlUpdate TtlValueState TtlVisibility
+        MapStateDescriptor Op ReducingState ReducingStateDescriptor State StateDescriptor TtlFoldingState
+        TtlConfig TtlListState TtlMapState TtlTime TtlUpdate TtlValueState TtlVisibility
         UserFacingAggregatingState UserFacingListState UserFacingMapState UserFacingReducingState
         UserFacingValueState ValueState ValueStateDescriptor
     """,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from emberstate.heap.snapshot import HeapSnapshot
     from emberstate.heap.states.map_state import HeapMapState
     from emberstate.heap.states.state_table import CopyOnWriteStateTable, NestedMapsStateTable, StateTable
-    from emberstate.heap.states.states import HeapAggregatingState, HeapListState, HeapReducingState, HeapValueState
+    from emberstate.heap.states.states import HeapFoldingState, HeapListState, HeapValueState
     from emberstate.heap.states.timer_queue import HeapTimerQueue
 
 __all__ = [
@@ -30,11 +30,10 @@ __all__ = [
     "CopyOnWriteStateMap",
     "CopyOnWriteStateMapSnapshot",
     "CopyOnWriteStateTable",
-    "HeapAggregatingState",
+    "HeapFoldingState",
     "HeapKeyedStateBackend",
     "HeapListState",
     "HeapMapState",
-    "HeapReducingState",
     "HeapSnapshot",
     "HeapTimerQueue",
     "HeapValueState",
@@ -66,7 +65,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of the packa
             "snapshot": ["HeapSnapshot"],
             "states.map_state": ["HeapMapState"],
             "states.state_table": ["CopyOnWriteStateTable", "NestedMapsStateTable", "StateTable"],
-            "states.states": ["HeapAggregatingState", "HeapListState", "HeapReducingState", "HeapValueState"],
+            "states.states": ["HeapFoldingState", "HeapListState", "HeapValueState"],
             "states.timer_queue": ["HeapTimerQueue"],
         },
     )

@@ -27,12 +27,7 @@ from emberstate.heap.states.kinds import kind_for
 from emberstate.heap.states.map_state import HeapMapState
 from emberstate.heap.states.map_value import MapKind
 from emberstate.heap.states.state_table import CopyOnWriteStateTable, StateTable, StateTableStatistics
-from emberstate.heap.states.states import (
-    HeapAggregatingState,
-    HeapListState,
-    HeapReducingState,
-    HeapValueState,
-)
+from emberstate.heap.states.states import HeapFoldingState, HeapListState, HeapValueState
 from emberstate.heap.states.timer_queue import HeapTimerQueue
 from emberstate.heap.ttl_sweep import HeapTtlSweep
 from emberstate.keygroups import DEFAULT_MAX_PARALLELISM, KeyGroupRange, KeySchema
@@ -46,7 +41,7 @@ from emberstate.state.ttl.clean_up import Sweep, TtlCleanUp, TtlCleanUpStatistic
 from emberstate.state.ttl.config import TtlClock
 from emberstate.state.ttl.states import Expiry
 
-_HANDLES = StateHandles(HeapValueState, HeapListState, HeapMapState, HeapReducingState, HeapAggregatingState)
+_HANDLES = StateHandles(HeapValueState, HeapListState, HeapMapState, HeapFoldingState)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

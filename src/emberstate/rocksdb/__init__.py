@@ -11,21 +11,15 @@ if TYPE_CHECKING:
     from emberstate.rocksdb.rocksdb_keyed_state_backend import RocksDBKeyedStateBackend
     from emberstate.rocksdb.rocksdb_map_state import RocksDBMapState
     from emberstate.rocksdb.rocksdb_snapshot import RocksDBSnapshot
-    from emberstate.rocksdb.rocksdb_states import (
-        RocksDBAggregatingState,
-        RocksDBListState,
-        RocksDBReducingState,
-        RocksDBValueState,
-    )
+    from emberstate.rocksdb.rocksdb_states import RocksDBFoldingState, RocksDBListState, RocksDBValueState
     from emberstate.rocksdb.rocksdb_store import RocksDBStore
 
 __all__ = [
     "MemoryBudget",
-    "RocksDBAggregatingState",
+    "RocksDBFoldingState",
     "RocksDBKeyedStateBackend",
     "RocksDBListState",
     "RocksDBMapState",
-    "RocksDBReducingState",
     "RocksDBSnapshot",
     "RocksDBStore",
     "RocksDBValueState",
@@ -39,12 +33,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of the packa
             "rocksdb_keyed_state_backend": ["RocksDBKeyedStateBackend"],
             "rocksdb_map_state": ["RocksDBMapState"],
             "rocksdb_snapshot": ["RocksDBSnapshot"],
-            "rocksdb_states": [
-                "RocksDBAggregatingState",
-                "RocksDBListState",
-                "RocksDBReducingState",
-                "RocksDBValueState",
-            ],
+            "rocksdb_states": ["RocksDBFoldingState", "RocksDBListState", "RocksDBValueState"],
             "rocksdb_store": ["RocksDBStore"],
         },
     )

@@ -41,9 +41,8 @@ from emberstate.rocksdb.rocksdb_row_loader import RocksDBRowLoader
 from emberstate.rocksdb.rocksdb_snapshot import RegisteredState, RocksDBSnapshot
 from emberstate.rocksdb.rocksdb_state_table import RocksDBStateTable, Tables
 from emberstate.rocksdb.rocksdb_states import (
-    RocksDBAggregatingState,
+    RocksDBFoldingState,
     RocksDBListState,
-    RocksDBReducingState,
     RocksDBValueState,
 )
 from emberstate.rocksdb.rocksdb_store import Point, RocksDBStore, StoreStatistics
@@ -65,9 +64,7 @@ _FIRST_STATE: Final = 1
 _FIRST_QUEUE: Final = 0x8000
 _END: Final = 0xFE00
 
-_HANDLES: Final = StateHandles(
-    RocksDBValueState, RocksDBListState, RocksDBMapState, RocksDBReducingState, RocksDBAggregatingState
-)
+_HANDLES: Final = StateHandles(RocksDBValueState, RocksDBListState, RocksDBMapState, RocksDBFoldingState)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -1,8 +1,6 @@
 from emberstate.rocksdb.current_entry cimport CurrentEntry
 from emberstate.rocksdb.pair_access cimport PairAccess
-from emberstate.state.internal_states cimport (
-    InternalAggregatingState, InternalListState, InternalReducingState, InternalValueState,
-)
+from emberstate.state.internal_states cimport Folding, InternalListState, InternalValueState, StoredFoldingState
 
 cdef class RocksDBValueState(InternalValueState):
     cdef readonly object table
@@ -17,12 +15,6 @@ cdef class RocksDBListState(InternalListState):
     cdef PairAccess pairs
     cdef object encode
 
-cdef class RocksDBReducingState(InternalReducingState):
+cdef class RocksDBFoldingState(StoredFoldingState):
     cdef readonly object table
     cdef RocksDBValueState stored
-    cdef readonly object function
-
-cdef class RocksDBAggregatingState(InternalAggregatingState):
-    cdef readonly object table
-    cdef RocksDBValueState stored
-    cdef readonly object function

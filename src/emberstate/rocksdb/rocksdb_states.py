@@ -18,13 +18,7 @@ from typing import TYPE_CHECKING, Any
 from emberstate.errors import CodecError, StateTypeError
 from emberstate.rocksdb.current_entry import CurrentEntry
 from emberstate.rocksdb.pair_access import PairAccess
-from emberstate.state.internal_states import (
-    InternalAggregatingState,
-    InternalListState,
-    InternalReducingState,
-    InternalValueState,
-)
-from emberstate.state.states import AggregateFunction
+from emberstate.state.internal_states import Folding, InternalListState, InternalValueState, StoredFoldingState
 
 if TYPE_CHECKING:
     from emberstate.rocksdb.rocksdb_state_table import RocksDBStateTable
@@ -153,84 +147,33 @@ class RocksDBListState(InternalListState):
             self.pairs.delete(raw)
 
 
-class RocksDBReducingState(InternalReducingState):
-    """A folded value in RocksDB: one pair."""
-
-    __slots__ = ("function", "stored", "table")
-
-    table: RocksDBStateTable
-    stored: RocksDBValueState
-    function: Callable[[Any, Any], Any]
-
-    def __init__(self, table: RocksDBStateTable, namespace: Hashable, function: Callable[[Any, Any], Any]) -> None:
-        self.table = table
-        self.function = function
-        self.stored = RocksDBValueState(table, namespace)
-
-    def with_namespace(self, namespace: Hashable) -> RocksDBReducingState:
-        """The same state, bound to another namespace."""
-        return RocksDBReducingState(self.table, namespace, self.function)
-
-    def get(self) -> Any:
-        """Return the folded value, or None."""
-        return self.stored.value()
-
-    def add(self, value: Any) -> None:
-        """Fold a value in; the first is stored as it is."""
-        old = self.stored.value()
-        self.stored.update(value if old is None else self.function(old, value))
-
-    def get_internal(self) -> Any:
-        """Return the folded value, or None."""
-        return self.stored.value()
-
-    def update_internal(self, value: Any) -> None:
-        """Set the folded value; None clears."""
-        if value is None:
-            self.stored.clear()
-        else:
-            self.stored.update(value)
-
-    def clear(self) -> None:
-        """Remove the entry of the current key."""
-        self.stored.clear()
-
-    def merge_namespaces(self, target: Hashable, sources: Sequence[Hashable] | None) -> None:
-        """Fold what the current key has in `sources` into what it has in `target`, in order."""
-        merge_entries(self.table, target, sources, self.function)
-
-
-class RocksDBAggregatingState(InternalAggregatingState):
+class RocksDBFoldingState(StoredFoldingState):
     """An accumulator in RocksDB: one pair."""
 
-    __slots__ = ("function", "stored", "table")
+    __slots__ = ("stored", "table")
 
     table: RocksDBStateTable
     stored: RocksDBValueState
-    function: AggregateFunction[Any, Any, Any]
 
-    def __init__(
-        self, table: RocksDBStateTable, namespace: Hashable, function: AggregateFunction[Any, Any, Any]
-    ) -> None:
+    def __init__(self, table: RocksDBStateTable, namespace: Hashable, folding: Folding) -> None:
         self.table = table
-        self.function = function
+        self.folding = folding
         self.stored = RocksDBValueState(table, namespace)
 
-    def with_namespace(self, namespace: Hashable) -> RocksDBAggregatingState:
-        """The same state, bound to another namespace."""
-        return RocksDBAggregatingState(self.table, namespace, self.function)
+    def with_namespace(self, namespace: Hashable) -> RocksDBFoldingState:
+        """Return the same state, bound to another namespace."""
+        return RocksDBFoldingState(self.table, namespace, self.folding)
 
     def get(self) -> Any:
         """Return the result of the accumulator, or None."""
         accumulator = self.stored.value()
-        return None if accumulator is None else self.function.get_result(accumulator)
+        if accumulator is None or self.folding.result is None:
+            return accumulator
+        return self.folding.result(accumulator)
 
     def add(self, value: Any) -> None:
-        """Add a value, to a fresh accumulator if there is none."""
-        accumulator = self.stored.value()
-        if accumulator is None:
-            accumulator = self.function.create_accumulator()
-        self.stored.update(self.function.add(value, accumulator))
+        """Fold a value in."""
+        self.stored.update(self.folding.fold(self.stored.value(), value))
 
     def get_internal(self) -> Any:
         """Return the accumulator, or None."""
@@ -243,38 +186,14 @@ class RocksDBAggregatingState(InternalAggregatingState):
         else:
             self.stored.update(accumulator)
 
+    def operand(self) -> Any:
+        """Return the accumulator, decoded for the caller, or None."""
+        return self.stored.value()
+
+    def check_stored(self, accumulator: Any) -> None:
+        """Raise if the accumulator cannot be encoded."""
+        self.table.encoded(accumulator)
+
     def clear(self) -> None:
         """Remove the entry of the current key."""
         self.stored.clear()
-
-    def merge_namespaces(self, target: Hashable, sources: Sequence[Hashable] | None) -> None:
-        """Merge what the current key has in `sources` into what it has in `target`, in order."""
-        merge_entries(self.table, target, sources, self.function.merge)
-
-
-def merge_entries(
-    table: RocksDBStateTable, target: Hashable, sources: Sequence[Hashable] | None, merge: Callable[[Any, Any], Any]
-) -> None:
-    """Remove the current key's values in `sources`, fold them left to right, fold the result into `target`'s.
-
-    What is absent is skipped; if nothing is there nothing is made. A source that is the target works.
-    Everything is computed before anything is changed.
-    """
-    if not sources:
-        return
-    bound = [(source, RocksDBValueState(table, source)) for source in dict.fromkeys(sources)]
-    found = [(source, state, value) for source, state in bound if (value := state.value()) is not None]
-    if not found:
-        return
-    merged = found[0][2]
-    for _, _, value in found[1:]:
-        merged = merge(merged, value)
-    into = RocksDBValueState(table, target)
-    if target not in sources:
-        old = into.value()
-        if old is not None:
-            merged = merge(old, merged)
-    table.encoded(merged)  # it may be refused: then nothing has changed
-    for _, state, _ in found:
-        state.clear()
-    into.update(merged)

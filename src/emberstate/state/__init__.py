@@ -18,6 +18,12 @@ if TYPE_CHECKING:
         StateDescriptor,
         ValueStateDescriptor,
     )
+    from emberstate.state.handles import (
+        UserFacingAggregatingState,
+        UserFacingListState,
+        UserFacingReducingState,
+        UserFacingValueState,
+    )
     from emberstate.state.immutable_states import (
         ImmutableAggregatingState,
         ImmutableListState,
@@ -26,14 +32,14 @@ if TYPE_CHECKING:
         ImmutableValueState,
     )
     from emberstate.state.internal_states import (
-        InternalAggregatingState,
+        InternalFoldingState,
         InternalListState,
         InternalMapState,
-        InternalReducingState,
         InternalState,
         InternalValueState,
     )
     from emberstate.state.keyed_state_backend import KeyedStateBackend, KeyedStateSnapshot
+    from emberstate.state.map_handle import UserFacingMapState
     from emberstate.state.states import (
         AggregateFunction,
         AggregatingState,
@@ -46,18 +52,10 @@ if TYPE_CHECKING:
     )
     from emberstate.state.ttl.config import TtlConfig, TtlTime, TtlUpdate, TtlVisibility
     from emberstate.state.ttl.states import (
-        TtlAggregatingState,
+        TtlFoldingState,
         TtlListState,
         TtlMapState,
-        TtlReducingState,
         TtlValueState,
-    )
-    from emberstate.state.user_facing_map_state import UserFacingMapState
-    from emberstate.state.user_facing_states import (
-        UserFacingAggregatingState,
-        UserFacingListState,
-        UserFacingReducingState,
-        UserFacingValueState,
     )
 
 __all__ = [
@@ -70,10 +68,9 @@ __all__ = [
     "ImmutableMapState",
     "ImmutableReducingState",
     "ImmutableValueState",
-    "InternalAggregatingState",
+    "InternalFoldingState",
     "InternalListState",
     "InternalMapState",
-    "InternalReducingState",
     "InternalState",
     "InternalValueState",
     "KeyedStateBackend",
@@ -87,11 +84,10 @@ __all__ = [
     "ReducingStateDescriptor",
     "State",
     "StateDescriptor",
-    "TtlAggregatingState",
     "TtlConfig",
+    "TtlFoldingState",
     "TtlListState",
     "TtlMapState",
-    "TtlReducingState",
     "TtlTime",
     "TtlUpdate",
     "TtlValueState",
@@ -118,6 +114,12 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of the packa
                 "StateDescriptor",
                 "ValueStateDescriptor",
             ],
+            "handles": [
+                "UserFacingAggregatingState",
+                "UserFacingListState",
+                "UserFacingReducingState",
+                "UserFacingValueState",
+            ],
             "immutable_states": [
                 "ImmutableAggregatingState",
                 "ImmutableListState",
@@ -126,14 +128,14 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of the packa
                 "ImmutableValueState",
             ],
             "internal_states": [
-                "InternalAggregatingState",
+                "InternalFoldingState",
                 "InternalListState",
                 "InternalMapState",
-                "InternalReducingState",
                 "InternalState",
                 "InternalValueState",
             ],
             "keyed_state_backend": ["KeyedStateBackend", "KeyedStateSnapshot"],
+            "map_handle": ["UserFacingMapState"],
             "states": [
                 "AggregateFunction",
                 "AggregatingState",
@@ -145,13 +147,6 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of the packa
                 "ValueState",
             ],
             "ttl.config": ["TtlConfig", "TtlTime", "TtlUpdate", "TtlVisibility"],
-            "ttl.states": ["TtlAggregatingState", "TtlListState", "TtlMapState", "TtlReducingState", "TtlValueState"],
-            "user_facing_map_state": ["UserFacingMapState"],
-            "user_facing_states": [
-                "UserFacingAggregatingState",
-                "UserFacingListState",
-                "UserFacingReducingState",
-                "UserFacingValueState",
-            ],
+            "ttl.states": ["TtlFoldingState", "TtlListState", "TtlMapState", "TtlValueState"],
         },
     )

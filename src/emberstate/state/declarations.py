@@ -11,7 +11,6 @@ from typing import Any, Final
 
 from emberstate.codec import Codec, OpaqueCodec
 from emberstate.errors import StateDeclarationError
-from emberstate.state.checked_functions import CheckedAggregate, CheckedReduce
 from emberstate.state.descriptors import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
@@ -20,22 +19,21 @@ from emberstate.state.descriptors import (
     StateDescriptor,
     ValueStateDescriptor,
 )
-from emberstate.state.ttl.states import (
-    Expiry,
-    StampedAggregate,
-    StampedReduce,
-    TtlAggregatingState,
-    TtlListState,
-    TtlMapState,
-    TtlReducingState,
-    TtlValueState,
-)
-from emberstate.state.user_facing_map_state import UserFacingMapState
-from emberstate.state.user_facing_states import (
+from emberstate.state.folding import folding_of
+from emberstate.state.handles import (
     UserFacingAggregatingState,
     UserFacingListState,
     UserFacingReducingState,
     UserFacingValueState,
+)
+from emberstate.state.map_handle import UserFacingMapState
+from emberstate.state.ttl.states import (
+    Expiry,
+    TtlFoldingState,
+    TtlListState,
+    TtlMapState,
+    TtlValueState,
+    stamped_folding,
 )
 
 #: States and timer queues of one backend: what a state file may have at most.
@@ -57,16 +55,15 @@ def user_facing(internal: Any, descriptor: StateDescriptor) -> Any:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StateHandles:
-    """A backend's states: each is made of (table, namespace), the folding ones of a function too."""
+    """The classes of a backend's states: each is made of (table, namespace), a folding one of its `Folding` too."""
 
     value: Callable[[Any, Any], Any]
     list: Callable[[Any, Any], Any]
     map: Callable[[Any, Any], Any]
-    reducing: Callable[[Any, Any, Any], Any]
-    aggregating: Callable[[Any, Any, Any], Any]
+    folding: Callable[[Any, Any, Any], Any]
 
     def internal(self, descriptor: StateDescriptor, table: Any, namespace: Any, expiry: Expiry | None) -> Any:
-        """The internal state of a descriptor; in the rules of its time to live if it has one."""
+        """Return the internal state of a descriptor; one with time to live hides and removes what has expired."""
         if isinstance(descriptor, ValueStateDescriptor):
             value = self.value(table, namespace)
             return value if expiry is None else TtlValueState(value, expiry)
@@ -76,17 +73,12 @@ class StateHandles:
         if isinstance(descriptor, MapStateDescriptor):
             pairs = self.map(table, namespace)
             return pairs if expiry is None else TtlMapState(pairs, expiry)
-        if isinstance(descriptor, ReducingStateDescriptor):
-            reduce = CheckedReduce(descriptor)
+        if isinstance(descriptor, ReducingStateDescriptor | AggregatingStateDescriptor):
+            folding = folding_of(descriptor)
             if expiry is None:
-                return self.reducing(table, namespace, reduce)
-            return TtlReducingState(self.reducing(table, namespace, StampedReduce(reduce, expiry)), expiry)
-        if isinstance(descriptor, AggregatingStateDescriptor):
-            fold = CheckedAggregate(descriptor)
-            if expiry is None:
-                return self.aggregating(table, namespace, fold)
-            stamped = self.aggregating(table, namespace, StampedAggregate(fold, expiry))
-            return TtlAggregatingState(stamped, expiry, fold)
+                return self.folding(table, namespace, folding)
+            stamped = self.folding(table, namespace, stamped_folding(folding, expiry))
+            return TtlFoldingState(stamped, expiry, folding)
         raise StateDeclarationError(f"{descriptor!r} is not one of the five state descriptors")
 
 

@@ -23,16 +23,19 @@ cdef class InternalMapState(InternalState):
     cpdef bint contains(self, object user_key) except -1
     cpdef Py_ssize_t size(self) except -1
 
-cdef class InternalReducingState(InternalState):
-    cpdef object get(self)
-    cpdef object add(self, object value)
-    cpdef object get_internal(self)
-    cpdef object update_internal(self, object value)
-    cpdef object merge_namespaces(self, object target, object sources)
-
-cdef class InternalAggregatingState(InternalState):
+cdef class InternalFoldingState(InternalState):
     cpdef object get(self)
     cpdef object add(self, object value)
     cpdef object get_internal(self)
     cpdef object update_internal(self, object accumulator)
     cpdef object merge_namespaces(self, object target, object sources)
+
+cdef class Folding:
+    cdef readonly object fold
+    cdef readonly object merge
+    cdef readonly object result
+
+cdef class StoredFoldingState(InternalFoldingState):
+    cdef readonly Folding folding
+    cpdef object operand(self)
+    cpdef object check_stored(self, object accumulator)

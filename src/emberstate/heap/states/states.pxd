@@ -2,9 +2,7 @@ from emberstate.heap.map.copy_on_write_state_map cimport CopyOnWriteStateMap
 from emberstate.heap.states.list_value cimport AppendList, ListKind
 from emberstate.heap.states.state_table cimport StateTable
 from emberstate.heap.map.value_kind cimport ValueKind
-from emberstate.state.internal_states cimport (
-    InternalAggregatingState, InternalListState, InternalReducingState, InternalValueState,
-)
+from emberstate.state.internal_states cimport Folding, InternalListState, InternalValueState, StoredFoldingState
 
 cdef class HeapValueState(InternalValueState):
     cdef readonly StateTable table
@@ -15,12 +13,6 @@ cdef class HeapListState(InternalListState):
     cdef readonly StateTable table
     cdef readonly object namespace
 
-cdef class HeapReducingState(InternalReducingState):
+cdef class HeapFoldingState(StoredFoldingState):
     cdef readonly StateTable table
     cdef readonly object namespace
-    cdef readonly object function
-
-cdef class HeapAggregatingState(InternalAggregatingState):
-    cdef readonly StateTable table
-    cdef readonly object namespace
-    cdef readonly object function

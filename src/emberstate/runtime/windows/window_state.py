@@ -1,7 +1,7 @@
-"""What came into windows, in a state with the window as its namespace: rows, or what they were folded into.
+"""The contents of windows, in a state with the window as its namespace: rows, or what they were folded into.
 
-`elements` reads one namespace, or several as if they were one: the slices of a window. What it gives is the
-caller's to have and to change.
+`elements` reads one namespace, or several as if they were one: the slices of a window. The caller owns what it returns
+and may mutate it.
 
 Thread safety: the backend's owner thread.
 """
@@ -9,21 +9,18 @@ Thread safety: the backend's owner thread.
 from __future__ import annotations
 
 import abc
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
-from emberstate.state.checked_functions import CheckedAggregate, CheckedReduce
+from emberstate.codec import Codec
 from emberstate.state.descriptors import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
     ReducingStateDescriptor,
     StateDescriptor,
 )
-from emberstate.state.internal_states import (
-    InternalAggregatingState,
-    InternalListState,
-    InternalReducingState,
-)
+from emberstate.state.folding import folding_of
+from emberstate.state.internal_states import Folding, InternalFoldingState, InternalListState
 
 #: The name of the state; where it is not kept window by window, what follows says how.
 CONTENTS = "window-contents"
@@ -81,66 +78,38 @@ class ListWindowState(WindowState):
         self._state.merge_namespaces(target, sources)
 
 
-class ReducingWindowState(WindowState):
-    """Rows folded into one of their kind."""
+class FoldingWindowState(WindowState):
+    """Rows folded into an accumulator; `check` checks a row, if its type is declared."""
 
-    __slots__ = ("_check", "_copy", "_reduce", "_state")
+    __slots__ = ("_check", "_copy", "_folding", "_state")
 
-    def __init__(self, state: InternalReducingState, descriptor: ReducingStateDescriptor[Any]) -> None:
+    def __init__(
+        self, state: InternalFoldingState, folding: Folding, codec: Codec[Any], check: Callable[[Any], None] | None
+    ) -> None:
         self._state = state
-        self._check = descriptor.codec.check
-        self._copy = descriptor.codec.copy
-        self._reduce = CheckedReduce(descriptor)
+        self._folding = folding
+        self._copy = codec.copy
+        self._check = check
 
     def add(self, namespace: Hashable, row: Any) -> None:
         """Fold a row in."""
-        self._check(row)
+        if self._check is not None:
+            self._check(row)
         self._state.with_namespace(namespace).add(row)
 
     def elements(self, namespaces: Sequence[Hashable]) -> list[Any]:
-        """The one result."""
+        """Return the one result in a list, or an empty list."""
         whole = None
         bound = self._state.with_namespace
         for namespace in namespaces:
             part = bound(namespace).get_internal()
             if part is not None:
-                part = self._copy(part)  # the function may change what it is given, and so may the caller
-                whole = part if whole is None else self._reduce(whole, part)
-        return [] if whole is None else [whole]
-
-    def clear(self, namespace: Hashable) -> None:
-        """Drop what is in a namespace."""
-        self._state.with_namespace(namespace).clear()
-
-    def merge(self, target: Hashable, sources: Sequence[Hashable]) -> None:
-        """Fold what is in `sources` into what is in `target`."""
-        self._state.merge_namespaces(target, sources)
-
-
-class AggregatingWindowState(WindowState):
-    """Rows folded into an accumulator."""
-
-    __slots__ = ("_copy", "_function", "_state")
-
-    def __init__(self, state: InternalAggregatingState, descriptor: AggregatingStateDescriptor) -> None:
-        self._state = state
-        self._copy = descriptor.codec.copy
-        self._function = CheckedAggregate(descriptor)
-
-    def add(self, namespace: Hashable, row: Any) -> None:
-        """Fold a row in."""
-        self._state.with_namespace(namespace).add(row)
-
-    def elements(self, namespaces: Sequence[Hashable]) -> list[Any]:
-        """The one result."""
-        whole = None
-        bound = self._state.with_namespace
-        for namespace in namespaces:
-            part = bound(namespace).get_internal()
-            if part is not None:
-                part = self._copy(part)  # the function may change what it is given, and so may the caller
-                whole = part if whole is None else self._function.merge(whole, part)
-        return [] if whole is None else [self._function.get_result(whole)]
+                part = self._copy(part)  # the merge function may mutate it, and so may the caller
+                whole = part if whole is None else self._folding.merge(whole, part)
+        if whole is None:
+            return []
+        result = self._folding.result
+        return [whole if result is None else result(whole)]
 
     def clear(self, namespace: Hashable) -> None:
         """Drop what is in a namespace."""
@@ -152,10 +121,9 @@ class AggregatingWindowState(WindowState):
 
 
 def window_state_for(state: Any, descriptor: StateDescriptor) -> WindowState:
-    """The window state over a backend's state, by the kind of its descriptor."""
+    """Return the window state over a backend's state, by the kind of its descriptor."""
     if isinstance(descriptor, ListStateDescriptor):
         return ListWindowState(state, descriptor)
-    if isinstance(descriptor, ReducingStateDescriptor):
-        return ReducingWindowState(state, descriptor)
-    assert isinstance(descriptor, AggregatingStateDescriptor)
-    return AggregatingWindowState(state, descriptor)
+    assert isinstance(descriptor, ReducingStateDescriptor | AggregatingStateDescriptor)
+    check = descriptor.codec.check if isinstance(descriptor, ReducingStateDescriptor) else None
+    return FoldingWindowState(state, folding_of(descriptor), descriptor.codec, check)

@@ -16,14 +16,13 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
 from emberstate.state.internal_states import (
-    InternalAggregatingState,
+    Folding,
+    InternalFoldingState,
     InternalListState,
     InternalMapState,
-    InternalReducingState,
     InternalValueState,
 )
 from emberstate.state.key_context import KeyContext
-from emberstate.state.states import AggregateFunction
 from emberstate.state.ttl.config import TtlClock, TtlConfig, TtlUpdate, TtlVisibility
 from emberstate.state.ttl.stamped import Stamped
 
@@ -84,7 +83,7 @@ class TtlValueState(InternalValueState):
         self._expiry = expiry
 
     def with_namespace(self, namespace: Hashable) -> TtlValueState:
-        """The same state, bound to another namespace."""
+        """Return the same state, bound to another namespace."""
         return TtlValueState(self._original.with_namespace(namespace), self._expiry)
 
     def value(self) -> Any:
@@ -116,7 +115,7 @@ class TtlListState(InternalListState):
         self._expiry = expiry
 
     def with_namespace(self, namespace: Hashable) -> TtlListState:
-        """The same state, bound to another namespace."""
+        """Return the same state, bound to another namespace."""
         return TtlListState(self._original.with_namespace(namespace), self._expiry)
 
     def get(self) -> list[Any] | None:
@@ -190,7 +189,7 @@ class TtlMapState(InternalMapState):
         self._expiry = expiry
 
     def with_namespace(self, namespace: Hashable) -> TtlMapState:
-        """The same state, bound to another namespace."""
+        """Return the same state, bound to another namespace."""
         return TtlMapState(self._original.with_namespace(namespace), self._expiry)
 
     def get(self, user_key: Any) -> Any:
@@ -280,119 +279,35 @@ class TtlMapState(InternalMapState):
         self._original.clear()
 
 
-class StampedReduce:
-    """A reduce function over stamped values: an expired old value counts as absent."""
+class TtlFoldingState(InternalFoldingState):
+    """An accumulator that expires; the state it wraps folds by the `stamped_folding` of `folding`."""
 
-    __slots__ = ("_expiry", "_function")
+    __slots__ = ("_expiry", "_folding", "_original")
 
-    def __init__(self, function: Callable[[Any, Any], Any], expiry: Expiry) -> None:
-        self._function = function
-        self._expiry = expiry
-
-    def __call__(self, old: Stamped, new: Stamped) -> Stamped:
-        """Fold `new` into `old`, stamped now."""
-        if not self._expiry.shows(old):
-            return new
-        return self._expiry.stamp(self._function(old.value, new.value))
-
-
-class TtlReducingState(InternalReducingState):
-    """A folded value that expires; the function of the state it wraps is a `StampedReduce`."""
-
-    __slots__ = ("_expiry", "_original")
-
-    def __init__(self, original: InternalReducingState, expiry: Expiry) -> None:
+    def __init__(self, original: InternalFoldingState, expiry: Expiry, folding: Folding) -> None:
         self._original = original
         self._expiry = expiry
+        self._folding = folding
 
-    def with_namespace(self, namespace: Hashable) -> TtlReducingState:
-        """The same state, bound to another namespace."""
-        return TtlReducingState(self._original.with_namespace(namespace), self._expiry)
-
-    def get(self) -> Any:
-        """Return the folded value unless it has expired, or None."""
-        return self.get_internal()
-
-    def add(self, value: Any) -> None:
-        """Fold a value in."""
-        self._original.add(self._expiry.stamp(value))
-
-    def get_internal(self) -> Any:
-        """Return the folded value unless it has expired, or None."""
-        return _read_internal(self._original, self._expiry)
-
-    def update_internal(self, value: Any) -> None:
-        """Set the folded value; None clears."""
-        self._original.update_internal(None if value is None else self._expiry.stamp(value))
-
-    def clear(self) -> None:
-        """Remove the value."""
-        self._original.clear()
-
-    def merge_namespaces(self, target: Hashable, sources: Sequence[Hashable] | None) -> None:
-        """Fold namespaces together; expired operands are dropped."""
-        if sources:
-            _drop_expired(self._original, self._expiry, (*sources, target))
-            self._original.merge_namespaces(target, sources)
-
-
-class StampedAggregate(AggregateFunction[Any, Stamped, Any]):
-    """An aggregate function over stamped accumulators: an expired one counts as absent."""
-
-    def __init__(self, function: AggregateFunction[Any, Any, Any], expiry: Expiry) -> None:
-        self._function = function
-        self._expiry = expiry
-
-    def create_accumulator(self) -> Stamped:
-        """A fresh accumulator, stamped now."""
-        return self._expiry.stamp(self._function.create_accumulator())
-
-    def add(self, value: Any, accumulator: Stamped) -> Stamped:
-        """Add to the accumulator, or to a fresh one if it has expired."""
-        if not self._expiry.shows(accumulator):
-            accumulator = self.create_accumulator()
-        return self._expiry.stamp(self._function.add(value, accumulator.value))
-
-    def get_result(self, accumulator: Stamped) -> Any:
-        """The result."""
-        return self._function.get_result(accumulator.value)
-
-    def merge(self, one: Stamped, other: Stamped) -> Stamped:
-        """The union, stamped now."""
-        return self._expiry.stamp(self._function.merge(one.value, other.value))
-
-
-class TtlAggregatingState(InternalAggregatingState):
-    """An accumulator that expires.
-
-    The function of the state it wraps is a `StampedAggregate` of `function`.
-    """
-
-    __slots__ = ("_expiry", "_function", "_original")
-
-    def __init__(
-        self, original: InternalAggregatingState, expiry: Expiry, function: AggregateFunction[Any, Any, Any]
-    ) -> None:
-        self._original = original
-        self._expiry = expiry
-        self._function = function
-
-    def with_namespace(self, namespace: Hashable) -> TtlAggregatingState:
-        """The same state, bound to another namespace."""
-        return TtlAggregatingState(self._original.with_namespace(namespace), self._expiry, self._function)
+    def with_namespace(self, namespace: Hashable) -> TtlFoldingState:
+        """Return the same state, bound to another namespace."""
+        return TtlFoldingState(self._original.with_namespace(namespace), self._expiry, self._folding)
 
     def get(self) -> Any:
         """Return the result unless the accumulator has expired, or None."""
         accumulator = self.get_internal()
-        return None if accumulator is None else self._function.get_result(accumulator)
+        result = self._folding.result
+        return accumulator if accumulator is None or result is None else result(accumulator)
 
     def add(self, value: Any) -> None:
-        """Add a value."""
+        """Fold a value in."""
         self._original.add(value)
 
     def get_internal(self) -> Any:
         """Return the accumulator unless it has expired, or None."""
-        return _read_internal(self._original, self._expiry)
+        original = self._original
+        stamped = self._expiry.read(original.get_internal(), original.update_internal, original.clear)
+        return None if stamped is None else stamped.value
 
     def update_internal(self, accumulator: Any) -> None:
         """Set the accumulator; None clears."""
@@ -403,22 +318,24 @@ class TtlAggregatingState(InternalAggregatingState):
         self._original.clear()
 
     def merge_namespaces(self, target: Hashable, sources: Sequence[Hashable] | None) -> None:
-        """Merge namespaces; expired operands are dropped."""
-        if sources:
-            _drop_expired(self._original, self._expiry, (*sources, target))
-            self._original.merge_namespaces(target, sources)
+        """Merge namespaces; drops expired operands."""
+        if not sources:
+            return
+        for namespace in (*sources, target):
+            bound = self._original.with_namespace(namespace)
+            stamped = bound.get_internal()
+            if stamped is not None and self._expiry.expired(stamped):
+                bound.clear()
+        self._original.merge_namespaces(target, sources)
 
 
-def _read_internal(original: InternalReducingState | InternalAggregatingState, expiry: Expiry) -> Any:
-    stamped = expiry.read(original.get_internal(), original.update_internal, original.clear)
-    return None if stamped is None else stamped.value
+def stamped_folding(folding: Folding, expiry: Expiry) -> Folding:
+    """The folding over stamped accumulators: `fold` takes an expired one for absent, and what it returns is new."""
 
+    def fold(old: Stamped | None, value: Any) -> Stamped:
+        return expiry.stamp(folding.fold(old.value if old is not None and expiry.shows(old) else None, value))
 
-def _drop_expired(
-    original: InternalReducingState | InternalAggregatingState, expiry: Expiry, namespaces: Sequence[Hashable]
-) -> None:
-    for namespace in namespaces:
-        bound = original.with_namespace(namespace)
-        stamped = bound.get_internal()
-        if stamped is not None and expiry.expired(stamped):
-            bound.clear()
+    def merge(one: Stamped, other: Stamped) -> Stamped:
+        return expiry.stamp(folding.merge(one.value, other.value))
+
+    return Folding(fold, merge, None)

@@ -1,7 +1,7 @@
-"""`UserFacingMapState`: what a user holds of a map state; an absent map looks empty, never None.
+"""`UserFacingMapState`: the handle that a user holds on a map state; an absent map reads as empty, never as None.
 
-Changing values while iterating is fine, adding or removing user keys raises, as with a dict. What iteration
-hands out are copies where values can change; `m[key]` hands out the value itself, and a change to it counts.
+Changing values while iterating is allowed; adding or removing user keys raises, as with a dict. Iteration returns
+copies of mutable values; `m[key]` returns the value itself, and mutating it changes the state.
 
 Thread safety: the backend's owner thread.
 """
@@ -17,58 +17,48 @@ from collections.abc import (
     MutableMapping,
     ValuesView,
 )
-from typing import Any, NoReturn
+from typing import Any
 
-from emberstate.codec.widening import scalar_type, widened
+from emberstate.codec.widening import scalar_type
 from emberstate.errors import StateTypeError
 from emberstate.state.descriptors import MapStateDescriptor
+from emberstate.state.handles import Handle
 from emberstate.state.internal_states import InternalMapState
 from emberstate.state.states import MapState
-from emberstate.state.user_facing_states import in_state, refuse_pickling
 
 _MISSING = object()
 
 
-class UserFacingMapState:
+class UserFacingMapState(Handle):
     """A `MapState` over any backend: a `MutableMapping` with Flink's names."""
 
-    __slots__ = ("check_key", "check_value", "descriptor", "key_scalar", "original", "value_scalar")
+    __slots__ = ("check_key", "key_scalar", "original")
 
     original: InternalMapState
-    descriptor: MapStateDescriptor[Any, Any]
     key_scalar: Any
-    value_scalar: Any
     check_key: Callable[[Any], None]
-    check_value: Callable[[Any], None]
 
     def __init__(self, original: InternalMapState, descriptor: MapStateDescriptor[Any, Any]) -> None:
+        Handle.__init__(self, descriptor)
         self.original = original
-        self.descriptor = descriptor
-        key_type = descriptor.key_codec.type
-        self.key_scalar = scalar_type(key_type)
+        self.key_scalar = scalar_type(descriptor.key_codec.type)
         if self.key_scalar is float:  # a float key may be NaN
             self.key_scalar = None
-        self.value_scalar = scalar_type(descriptor.codec.type)
         self.check_key = descriptor.key_codec.check_deep
-        self.check_value = descriptor.codec.check
 
     def accept_key(self, key: Any) -> int:
-        """Refuse a user key that is not of the declared type: 1, 1.0 and True would be one key otherwise."""
+        """Raise if a user key is not of the declared type: 1, 1.0 and True would be one key otherwise."""
         if type(key) is not self.key_scalar:
             try:
                 self.check_key(key)
             except StateTypeError as error:
-                raise in_state(error, "user key of map", self.descriptor.name) from None
+                raise self.refusal(error, "user key of map state") from None
         return 0
 
     def accept_value(self, value: Any) -> Any:
-        """The user value as it is stored; refuses one that is not of the declared type. None stands for itself."""
-        if type(value) is not self.value_scalar and value is not None:
-            value = widened(value, self.value_scalar)
-            try:
-                self.check_value(value)
-            except StateTypeError as error:
-                raise in_state(error, "map", self.descriptor.name) from None
+        """Return the user value as it is stored; raise if it is not of the declared type. None is of every type."""
+        if type(value) is not self.scalar and value is not None:
+            value = self.accept(value)
         return value
 
     # -- Flink's names --------------------------------------------------------------------------------------
@@ -81,9 +71,8 @@ class UserFacingMapState:
     def put_all(self, pairs: Mapping[Any, Any]) -> None:
         """Set the values of all user keys in `pairs` or, if one is refused, of none."""
         if not isinstance(pairs, Mapping):
-            raise StateTypeError(
-                f"map state {self.descriptor.name!r}: put_all takes a mapping, found {pairs!r}"
-            )
+            name = self.descriptor.name
+            raise StateTypeError(f"map state {name!r}: put_all takes a mapping, got {pairs!r}", state=name)
         self._put_pairs(list(pairs.items()))
 
     def _put_pairs(self, pairs: list[tuple[Any, Any]]) -> None:
@@ -95,7 +84,7 @@ class UserFacingMapState:
             self.original.put(key, value)
 
     def contains(self, key: Any) -> bool:
-        """Whether the user key is there, be its value None or not."""
+        """Whether the user key is there, even with the value None."""
         self.accept_key(key)
         return self.original.contains(key)
 
@@ -191,7 +180,7 @@ class UserFacingMapState:
 
     def update(self, other: Any = (), /, **more: Any) -> None:
         """Set the values of all user keys given, as `dict.update`, or of none if one is refused."""
-        # Not by way of a dict, which would make one key of 1 and True before the type of either is checked.
+        # No dict in between: it would make one key of 1 and True before their types are checked.
         if isinstance(other, Mapping):
             pairs = list(other.items())
         elif hasattr(other, "keys"):
@@ -211,22 +200,16 @@ class UserFacingMapState:
 
     __hash__ = None  # type: ignore[assignment]
 
-    def __reduce__(self) -> NoReturn:
-        refuse_pickling("map", self.descriptor.name)
-
-    def __repr__(self) -> str:
-        return f"<map state {self.descriptor.name!r}>"
-
 
 class _Items(ItemsView[Any, Any]):
-    """Pairs of a map state; iterated by the backend, not key by key."""
+    """Pairs of a map state; the backend iterates, without a look-up per key."""
 
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
         return self._mapping.iterator()  # type: ignore[attr-defined, no-any-return]
 
 
 class _Values(ValuesView[Any]):
-    """Values of a map state; iterated by the backend, not key by key."""
+    """Values of a map state; the backend iterates, without a look-up per key."""
 
     def __iter__(self) -> Iterator[Any]:
         for _, value in self._mapping.iterator():  # type: ignore[attr-defined]
