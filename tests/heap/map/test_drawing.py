@@ -92,7 +92,7 @@ def test_a_former_table_is_drawn_while_a_snapshot_sees_it() -> None:
             "   1 | 5 ''=50 v1/1 -> 4 ''=40 v1/1",
             "   2 | 2 ''=20 v1/1",
             "   3 | 3 ''=30 v1/1 -> 1 ''=10 v1/1",
-            "snapshot 2: 5 entries seen, 0 heads kept",
+            "snapshot 2: entries 5, heads kept 0",
         ]
 
     assert "former" not in states.draw()
@@ -105,7 +105,7 @@ def test_each_snapshot_keeps_what_was_changed_after_it() -> None:
         states.put(4, "", 40)
         drawn = picture(states)
         assert drawn[0].endswith("required 3, live snapshots [2, 3]")
-        assert drawn[6:] == ["snapshot 3: 2 entries seen, 1 heads kept", "   1 | - (primary)"]
+        assert drawn[6:] == ["snapshot 3: entries 2, heads kept 1", "   1 | - (primary)"]
 
 
 def test_drawing_changes_nothing() -> None:

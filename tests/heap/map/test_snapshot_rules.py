@@ -189,7 +189,7 @@ def test_a_pair_is_in_a_map_as_it_is_in_a_snapshot(states: Any) -> None:
             assert there in where
             assert ("m", NS) not in where
             for wrong in ("k", ("k",), ("k", NS, 1), None):
-                with pytest.raises(TypeError, match=r"asks for a pair \(key, namespace\), found "):
+                with pytest.raises(TypeError, match="pair"):
                     wrong in where  # noqa: B015
 
 

@@ -1,20 +1,19 @@
-"""What one snapshot still knows of one map that has since moved on: the map's image.
+"""`MapImage`: what one snapshot keeps of one map that has changed since.
 
-A snapshot copies nothing when it is taken. Only when a map is first changed after it does the map make a
-`MapImage`: its tables as they are (two references), `rehash_index` and size. From then on, before a bucket is
-first changed, its old head goes into the `BeforeImages` of that table. So an image holds what was touched and
-nothing else, and these four follow from it:
+Taking a snapshot copies nothing. The first change to a map after it makes a `MapImage`: references to the map's
+tables, its `rehash_index` and size. From then on, before the first change to a bucket, the bucket's old head is saved
+in the `BeforeImages` of its table. So an image holds what was touched and nothing else. It serves four purposes:
 
 * *read*: a bucket's head is its before-image, else that of the next newer image …, else the table's head;
-* *roll back*: put the images back;
-* *release*: hand the images to the next older image of the same map (`absorb`), or drop them;
-* *what changed*: `log` has each entry once when it is first changed, with the state it had (or ABSENT).
+* *roll back*: before-images become heads again;
+* *release*: the image is merged into the next older image of the same map (`absorb`), or dropped;
+* *list changes*: `log` has each entry once, from its first change, with the state it had (or ABSENT).
 
-Invariants: a before-image is saved before the bucket is changed, and never overwritten; a table younger than
-the snapshot has none, for the snapshot cannot see it. Shards bound the stall when a dict of images grows.
+Invariants: a before-image is saved before the bucket changes, and never overwritten. A table younger than the snapshot
+has none, because the snapshot cannot see it. Shards bound the stall when a dict of before-images grows.
 
-Thread safety: the map's owner saves without a lock; chains of images are changed only under the registry's
-lock, which a reader also holds while it puts one page together (`copy_on_write_state_map_snapshot`).
+Thread safety: the map's owner saves without a lock. Chains of images change only under the registry's lock, which a
+reader also holds while it collects one page (`snapshot_reader`).
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ class BeforeImages:
         self.shards = [None] * ((table.capacity >> SHARD_SHIFT) + 1)
 
     def save(self, bucket: cython.Py_ssize_t, head: StateMapEntry | None) -> int:
-        """Keep `head` as the old head of `bucket`, unless an older one is kept already."""
+        """Save `head` as the old head of `bucket`, unless an older one is saved already."""
         shards: list[dict[int, StateMapEntry | None] | None] = self.shards
         shard: dict[int, StateMapEntry | None] | None = shards[bucket >> SHARD_SHIFT]
         if shard is None:
@@ -55,7 +54,7 @@ class BeforeImages:
         return 0
 
     def absorb(self, newer: BeforeImages) -> None:
-        """Take over what a newer image of the same table knows; what is known here is older and stays."""
+        """Take over the before-images of a newer image of the same table; those already here are older and stay."""
         shards = self.shards
         for number, theirs in enumerate(newer.shards):
             if theirs is None:
@@ -63,7 +62,7 @@ class BeforeImages:
             mine = shards[number]
             if mine is None:
                 shards[number] = theirs
-            elif len(mine) < len(theirs):  # the work is that of the smaller of the two
+            elif len(mine) < len(theirs):  # iterate over the smaller of the two
                 theirs.update(mine)
                 shards[number] = theirs
             else:
@@ -71,7 +70,7 @@ class BeforeImages:
                     mine.setdefault(bucket, head)
 
     def forget(self) -> None:
-        """Drop all images; the freeing is done by the calling thread."""
+        """Drop all before-images; the calling thread frees them."""
         self.shards = [None] * len(self.shards)
 
     def __len__(self) -> int:
@@ -79,7 +78,7 @@ class BeforeImages:
 
 
 class MapImage:
-    """One map as one snapshot sees it: tables, sizes, before-images, and a log of what was changed since."""
+    """One map as one snapshot sees it: tables, size, before-images, and a log of changes since."""
 
     __slots__ = (
         "distinct", "log", "map", "older", "primary", "rehash", "rehash_index", "repeats", "sides", "size",
@@ -94,8 +93,8 @@ class MapImage:
     size: int
     sides: list[BeforeImages]
     log: list[Any]  # entry, state before; entry, state before; …
-    distinct: int  # how long the log was without repeats, when that was last seen to
-    repeats: bool  # the log may name a pair twice (the first counts), or an entry that is no longer live
+    distinct: int  # length of the log when repeats were last dropped
+    repeats: bool  # the log may have a pair twice (the first counts), or an entry that is no longer live
     older: MapImage | None
 
     def __init__(
@@ -121,7 +120,7 @@ class MapImage:
         self.older = older
 
     def side_of(self, table: PageTable) -> BeforeImages | None:
-        """The before-images of `table`, made on demand; None if the snapshot cannot see that table."""
+        """Return the before-images of `table`, made on demand; None if the snapshot cannot see that table."""
         if table.version >= self.version:
             return None
         for side in self.sides:
@@ -137,7 +136,7 @@ class MapImage:
         self.sides = [side for side in self.sides if side.table.version < version]
 
     def absorb(self, newer: MapImage) -> None:
-        """Become the image of this older snapshot that also knows what `newer`, released, knew."""
+        """Take over what `newer`, whose snapshot was released, keeps."""
         for theirs in newer.sides:
             if theirs.table.version < self.version:
                 mine = self.side_of(theirs.table)
@@ -149,7 +148,7 @@ class MapImage:
             self.drop_repeats()
 
     def drop_repeats(self) -> None:
-        """Keep the first mention of each pair: a long snapshot takes over the logs of many short ones."""
+        """Keep the first record of each pair: a long snapshot takes over the logs of many short ones."""
         seen: set[tuple[Any, Any]] = set()
         kept: list[Any] = []
         for position in range(0, len(self.log), 2):
@@ -163,5 +162,5 @@ class MapImage:
         self.distinct = len(kept)
 
     def image_count(self) -> int:
-        """How many buckets have a before-image here."""
+        """Return how many buckets have a before-image here."""
         return sum(map(len, self.sides))

@@ -1,26 +1,26 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False
-"""The structure inside a `CopyOnWriteStateMap`: buckets of chained entries that grow a little at a time.
+"""The structure inside a `CopyOnWriteStateMap`: buckets of chained entries, rehashed incrementally.
 
-Shape. An array of buckets with chained entries, new ones at the head. When more than 3/4 full a second table
-of twice the size is set beside the first, and from then on every operation first moves a few buckets over
-(`do_chores`). Bucket b of the primary table goes to b and b + capacity of the rehash table; `rehash_index`
-says how far that has come: a bucket below it is looked up in the rehash table, any other in the primary one.
+Shape. An array of buckets with chained entries; a new entry becomes its bucket's head. When the map is more than 3/4
+full, it makes a second table of twice the size, and from then on every operation first moves a few buckets over
+(`do_chores`). Entries of bucket b of the primary table go to buckets b and b + capacity of the rehash table. Buckets
+below `rehash_index` have moved: they are looked up in the rehash table, all others in the primary one.
 
-Copy-on-write. See `snapshots` for versions and `before_images` for what a snapshot keeps. An entry that a
-snapshot may see is never changed: to change or hand out the state of one, the chain from the bucket's head
-down to it is copied; to remove one, the chain down to its predecessor. The bucket's old head is saved first.
+Copy-on-write. See `snapshots` for versions and `before_images` for what a snapshot keeps. An entry that a snapshot may
+see never changes: to change or hand out its state, the map copies the chain from the bucket's head down to it; to
+remove it, the chain down to its predecessor. The bucket's old head is saved first.
 
 Invariants
-1.  `size` entries are in: primary buckets [rehash_index, capacity), and while growing rehash buckets
-    [0, rehash_index) and [capacity, capacity + rehash_index). Each pair once, in the bucket its hash gives.
-2.  What lies in other buckets is undefined and never read: primary buckets below `rehash_index` stay as they
+1.  `size` entries are in primary buckets [rehash_index, capacity) and, while growing, in rehash buckets
+    [0, rehash_index) and [capacity, capacity + rehash_index). Each pair is there once, in the bucket of its hash.
+2.  The content of other buckets is undefined and never read: primary buckets below `rehash_index` stay as they
     were if a snapshot can see that table; rehash buckets beyond it may hold what a roll-back left.
-3.  A bucket's head goes into the newest image before the bucket changes, unless the head is younger than the
-    newest snapshot (then that has happened), or the whole table is.
-4.  A state that can be lent (see `snapshots`) is lent if its version is the registry's, and 0 once sealed.
-5.  What `loans` keeps beside a lent entry is reached by nobody outside: sealing may put it back.
+3.  A bucket's head is saved in the newest image before the bucket changes, unless the head (then it has been saved
+    already) or the whole table is younger than the newest snapshot.
+4.  The version of a state that can be lent (see `snapshots`) is the registry's while it is lent, and 0 once sealed.
+5.  Nobody outside the map can reach what `loans` keeps beside a lent entry: sealing may put it back.
 
-Thread safety: one owner thread. A snapshot's readers look at tables and images, never at the other fields.
+Thread safety: one owner thread. A snapshot's readers read tables and images, never other fields.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ if not cython.compiled:  # compiled, these are C constants and functions
 
 MINIMUM_CAPACITY = 4
 MAXIMUM_CAPACITY = 1 << 30
-DEFAULT_CAPACITY = 16  # a map per key group and state: an empty one should cost little
-DEAD_LOANS_KEPT = 1024  # loans of removed entries are dropped together: at least so many, and half of all
+DEFAULT_CAPACITY = 16  # small: there is a map per key group and state
+DEAD_LOANS_KEPT = 1024  # loans of removed entries are dropped together: more than this many, and half of all
 
 
 def head_of(table: PageTable, bucket: cython.Py_ssize_t) -> StateMapEntry | None:
-    """The first entry of a bucket's chain, or None."""
+    """Return the first entry of a bucket's chain, or None."""
     page: list[StateMapEntry | None] | None = table.pages[bucket >> PAGE_SHIFT]
     if page is None:
         return None
@@ -77,8 +77,8 @@ def set_head(table: PageTable, bucket: cython.Py_ssize_t, head: StateMapEntry | 
 
 
 def mix(raw: cython.longlong) -> int:
-    """Spread a hash over 32 bits (the finaliser of Murmur3), for buckets are chosen by the low ones."""
-    low_32: cython.ulonglong = 0xFFFFFFFF  # as C variables: a literal beyond 31 bits would be a Python object
+    """Mix a hash into 32 bits (the finaliser of Murmur3): the low bits choose the bucket."""
+    low_32: cython.ulonglong = 0xFFFFFFFF  # C variables: a literal beyond 31 bits would be a Python object
     first: cython.ulonglong = 0x85EBCA6B
     second: cython.ulonglong = 0xC2B2AE35
     mixed: cython.ulonglong = (raw ^ (raw >> 32)) & low_32
@@ -88,7 +88,7 @@ def mix(raw: cython.longlong) -> int:
 
 
 class CopyOnWriteBuckets(StateMap):
-    """Tables, chains and before-images; `CopyOnWriteStateMap` makes the operations of a state map of them."""
+    """Tables, chains and before-images; `CopyOnWriteStateMap` adds the operations of a state map."""
 
     __slots__ = (
         "birth", "chores", "dead_loans", "entry_copies", "epoch", "growths", "image", "last_namespace",
@@ -101,15 +101,15 @@ class CopyOnWriteBuckets(StateMap):
     rehash_index: int
     size: int
     threshold: int
-    modifications: int  # grows when a pair is added or removed, or the map rolled back; iteration watches it
+    modifications: int  # grows when a pair is added or removed, or the map rolled back; iteration checks it
     birth: int  # the registry's version when the map was made
     image: MapImage | None  # the newest; older ones behind it
     primary_side: BeforeImages | None  # of the newest image; None if no live snapshot can see the table
     rehash_side: BeforeImages | None
-    epoch: int  # the registry's when `image` and the sides were last looked up
-    loans: list[Any]  # entry, state before or ABSENT; … for what is lent and not sealed
-    dead_loans: int  # how many of them were removed from the map since
-    retired: list[Any]  # pages of a table that is done with, freed one per operation
+    epoch: int  # the registry's epoch when `image` and the sides were last looked up
+    loans: list[Any]  # entry, old state or ABSENT; entry, old state or ABSENT; … of lent entries
+    dead_loans: int  # how many of these entries were removed from the map since
+    retired: list[Any]  # pages of an outgrown table, freed one per operation
     chores: bool  # growing, or pages to free
     last_namespace: Any
     last_namespace_hash: int
@@ -143,17 +143,17 @@ class CopyOnWriteBuckets(StateMap):
         self.dead_loans = 0
         self.retired = []
         self.chores = False
-        self.last_namespace = ABSENT  # which is nobody's namespace
+        self.last_namespace = ABSENT  # equal to no namespace
         self.last_namespace_hash = 0
         self.entry_copies = 0
         self.state_copies = 0
         self.rehash_steps = 0
         self.growths = 0
 
-    # -- what the registry asks for, under its lock ----------------------------------------------------------
+    # -- called by the registry, under its lock ----------------------------------------------------------
 
     def unlink_image(self, image: MapImage) -> None:
-        """Forget an image whose snapshot is gone; it is the oldest of this map."""
+        """Drop the oldest image of this map, whose snapshot is gone."""
         if self.image is image:
             self.image = None
             return
@@ -165,7 +165,7 @@ class CopyOnWriteBuckets(StateMap):
         newer.older = None
 
     def merge_image(self, image: MapImage, version: cython.uint) -> bool:
-        """Hand a released snapshot's image to the next older live one (`version`); whether it stays."""
+        """Give a released snapshot's image to the next older live one (`version`); returns whether it is kept."""
         older = image.older
         if older is None or older.version < version:
             image.hand_to(version)
@@ -183,13 +183,13 @@ class CopyOnWriteBuckets(StateMap):
         return False
 
     def seal_loans(self) -> None:
-        """Take back what is lent; see `snapshots`."""
+        """Seal every lent state; see `snapshots`."""
         loans: list[Any] = self.loans
         position: cython.Py_ssize_t
         for position in range(0, len(loans), 2):
             entry: StateMapEntry = loans[position]
             if entry.state_version != 0:  # else removed since, or sealed before a copy raised
-                lent = entry.state  # kept for a while: its `__del__` may use the map
+                lent = entry.state  # kept to the end: its `__del__` may use the map
                 entry.state = self.kind.seal(lent, loans[position + 1])
                 entry.state_version = 0
         self.forget_loans()
@@ -197,12 +197,12 @@ class CopyOnWriteBuckets(StateMap):
             self.image.repeats = True  # lent again, an entry is logged again
 
     def forget_loans(self) -> None:
-        """Drop what is lent without looking at it: it is sealed, or a roll-back removes the entries."""
+        """Forget all loans: they are sealed, or a roll-back removes the entries."""
         self.loans.clear()
         self.dead_loans = 0
 
     def drop_dead_loans(self) -> int:
-        """Forget loans of entries that were removed, lest a map that is never sealed collect them."""
+        """Forget loans of removed entries, which would pile up in a map that is never sealed."""
         kept: list[Any] = []
         position: cython.Py_ssize_t
         for position in range(0, len(self.loans), 2):
@@ -211,7 +211,7 @@ class CopyOnWriteBuckets(StateMap):
                 kept.append(entry)
                 kept.append(self.loans[position + 1])
         if not kept:
-            kept = self.loans[:2]  # not empty, as a sign that the registry has this map among its lenders
+            kept = self.loans[:2]  # never empty: the registry has this map among its lenders
         self.loans = kept
         self.dead_loans = 0
         return 0
@@ -219,23 +219,23 @@ class CopyOnWriteBuckets(StateMap):
     # -- inside ----------------------------------------------------------------------------------------------
 
     def pair_hash(self, key: Hashable, namespace: Hashable) -> int:
-        """The hash by which a pair's bucket is chosen; for any thread."""
+        """Return the hash that chooses a pair's bucket; for any thread."""
         return mix(hash(key) ^ hash(namespace))
 
     def hash_of(self, key: Hashable, namespace: Hashable) -> int:
-        """`pair_hash` for the owner's thread, remembering the namespace, mostly the last one again."""
+        """`pair_hash` for the owner's thread; caches the last namespace's hash, for mostly it is the next one, too."""
         if key is None:
-            raise StateTypeError(f"a key may not be None (namespace {namespace!r})")
-        hash: cython.Py_hash_t = hash_of(self.registry, key)  # first: it may look something else up in this map
+            raise StateTypeError(f"a key must not be None (namespace {namespace!r})")
+        hash: cython.Py_hash_t = hash_of(self.registry, key)  # first: it may look up another pair in this map
         if namespace is not self.last_namespace:
             if namespace is None:
-                raise StateTypeError(f"a namespace may not be None (key {key!r})")
+                raise StateTypeError(f"a namespace must not be None (key {key!r})", key=key)
             self.last_namespace_hash = hash_of(self.registry, namespace)
             self.last_namespace = namespace
         return mix(hash ^ self.last_namespace_hash)
 
     def find(self, hash: cython.uint, key: Hashable, namespace: Hashable) -> StateMapEntry | None:
-        """The live entry of the pair, or None."""
+        """Return the live entry of the pair, or None."""
         table: PageTable = self.primary
         bucket: cython.Py_ssize_t = hash & (table.capacity - 1)
         if bucket < self.rehash_index:
@@ -244,7 +244,7 @@ class CopyOnWriteBuckets(StateMap):
         return entry_in(self.registry, table, bucket, hash, key, namespace)
 
     def find_state(self, hash: cython.uint, key: Hashable, namespace: Hashable) -> Any:
-        """The live state of the pair, or None; does not touch the entry, as `find` must."""
+        """Return the live state of the pair, or None; unlike `find`, counts no reference to the entry."""
         table: PageTable = self.primary
         bucket: cython.Py_ssize_t = hash & (table.capacity - 1)
         if bucket < self.rehash_index:
@@ -253,7 +253,7 @@ class CopyOnWriteBuckets(StateMap):
         return state_in(self.registry, table, bucket, hash, key, namespace)
 
     def overwrite(self, hash: cython.uint, key: Hashable, namespace: Hashable, state: Any) -> int:
-        """The short way to set a state, where there is one: see `chains.overwrite_in`."""
+        """Set the state of an entry already changed in this epoch: see `chains.overwrite_in`."""
         table: PageTable = self.primary
         bucket: cython.Py_ssize_t = hash & (table.capacity - 1)
         if bucket < self.rehash_index:
@@ -262,7 +262,7 @@ class CopyOnWriteBuckets(StateMap):
         return overwrite_in(self.registry, table, bucket, hash, key, namespace, state)
 
     def lend(self, entry: StateMapEntry) -> Any:
-        """Hand out a mutable state: a copy if a snapshot shares it, and noted as changed either way."""
+        """Hand out a mutable state, a copy if a snapshot shares it, and note it as changed."""
         registry: SnapshotRegistry = self.registry
         if registry.busy:
             registry.refuse_change()
@@ -364,7 +364,7 @@ class CopyOnWriteBuckets(StateMap):
         return 0
 
     def writable(self, target: StateMapEntry) -> StateMapEntry:
-        """Copy what a snapshot shares of the chain down to `target`; return the entry to change."""
+        """Copy the shared entries of the chain down to `target`; returns the entry to change."""
         registry: SnapshotRegistry = self.registry
         required: cython.uint = registry.required
         version: cython.uint = registry.version
@@ -402,14 +402,14 @@ class CopyOnWriteBuckets(StateMap):
             entry = self.in_chain(entry.next)
 
     def in_chain(self, entry: StateMapEntry | None) -> StateMapEntry:
-        """A link on the way to an entry that was found in this chain; there is one, unless a `__del__` removed it."""
+        """Return a link on the way to an entry of this chain; raises if a `__del__` has removed it."""
         if entry is None:
             self.registry.refuse_change()
         link: StateMapEntry = cython.cast(StateMapEntry, entry)
         return link
 
     def note(self, entry: StateMapEntry, old: Any) -> int:
-        """Record that an entry is changed for the first time in this epoch, and what its state was."""
+        """Record the first change of an entry in this epoch, with its old state."""
         image: MapImage | None = self.image
         if image is not None:
             image.log.append(entry)
@@ -418,18 +418,18 @@ class CopyOnWriteBuckets(StateMap):
             if not self.loans:
                 self.registry.lenders.append(self)
             self.loans.append(entry)
-            # Without a snapshot a state is handed out as it is, no copy: then `old` is the caller's, too.
+            # Without a snapshot the state itself is handed out: then the caller can reach `old`, too.
             self.loans.append(ABSENT if image is None else old)
         return 0
 
     def _detached(self, entry: StateMapEntry) -> Any:
-        """The state of an entry that is about to leave the map, for the caller to have."""
+        """Return the state of an entry that is about to leave the map; the caller owns it."""
         if self.kind.immutable or entry.state_version >= self.registry.required:
             return entry.state
         return self._copied(entry.state)
 
     def _copied(self, state: Any) -> Any:
-        """A copy of a state, in the middle of an operation."""
+        """Return a copy of a state; changes are rejected meanwhile."""
         registry: SnapshotRegistry = self.registry
         self.state_copies += 1
         registry.busy += 1
@@ -439,12 +439,12 @@ class CopyOnWriteBuckets(StateMap):
             registry.busy -= 1
 
     def begin_growth(self) -> int:
-        """Set a table of twice the size beside the primary one."""
+        """Make the rehash table, twice the size of the primary one."""
         capacity: cython.Py_ssize_t = self.primary.capacity * 2
         if self.rehash is not None:
-            raise InvariantError(f"growth to {capacity} buckets would start before the last one has ended")
+            raise InvariantError(f"growth to {capacity} buckets started before the last one ended")
         if capacity > MAXIMUM_CAPACITY:
-            self.threshold = 2**62  # chains just get longer from here on
+            self.threshold = 2**62  # from here on only chains grow
             return 0
         self.rehash = PageTable(capacity, self.registry.version)
         self.rehash_index = 0
@@ -455,7 +455,7 @@ class CopyOnWriteBuckets(StateMap):
         return 0
 
     def do_chores(self) -> int:
-        """Before an operation: move some buckets to the rehash table, and free a page of a table gone by."""
+        """Before an operation: move some buckets to the rehash table, and free a page of an outgrown table."""
         if self.registry.busy:
             return 0
         if self.retired:
@@ -503,7 +503,7 @@ class CopyOnWriteBuckets(StateMap):
                 moved += 1
                 entry = following
             if side is not None and bucket < rehash.reached:
-                # Moved once before, then rolled back: a snapshot of that other future may see these buckets.
+                # Moved before and rolled back: a snapshot on that side branch may see these buckets.
                 side.save(bucket, head_of(rehash, bucket))
                 side.save(bucket + capacity, head_of(rehash, bucket + capacity))
             set_head(rehash, bucket, low)
@@ -513,7 +513,7 @@ class CopyOnWriteBuckets(StateMap):
             bucket += 1
             if not seen and (bucket & PAGE_MASK) == 0:
                 primary.pages[(bucket - 1) >> PAGE_SHIFT] = None
-        # What an operation soon after this one will move: the same distance ahead, as far as this one has come.
+        # Prefetch for the next operations: as many buckets as this one moved, PREFETCH_DISTANCE ahead.
         ahead: cython.Py_ssize_t = min(capacity, self.rehash_index + PREFETCH_DISTANCE)
         last = min(capacity, bucket + PREFETCH_DISTANCE)
         while ahead < last:
@@ -530,7 +530,7 @@ class CopyOnWriteBuckets(StateMap):
     def finish_growth(self) -> int:
         """Make the rehash table the primary one."""
         if self.primary_side is None:
-            # Pages kept for a snapshot that was released on the way: freed all at once they would stall.
+            # Pages kept for a snapshot that was released meanwhile: freeing them all at once would stall.
             self.retired = [page for page in self.primary.pages if page is not None]
         self.primary = cython.cast(PageTable, self.rehash)
         self.rehash = None
@@ -541,7 +541,7 @@ class CopyOnWriteBuckets(StateMap):
         return 0
 
     def enter_epoch(self) -> int:
-        """After a snapshot, release or roll-back: find the image that before-images and the log go into."""
+        """After a snapshot, release or roll-back: find or make the image that changes are recorded in."""
         registry: SnapshotRegistry = self.registry
         with registry.lock:
             registry.touch()
@@ -564,7 +564,7 @@ class CopyOnWriteBuckets(StateMap):
         return 0
 
     def refresh_sides(self) -> int:
-        """Look up the before-images of the live tables in the newest image."""
+        """Look up the live tables' before-images in the newest image."""
         image: MapImage | None = self.image
         self.primary_side = None
         self.rehash_side = None
@@ -575,7 +575,7 @@ class CopyOnWriteBuckets(StateMap):
         return 0
 
     def images_since(self, version: cython.uint) -> list[MapImage]:
-        """The images of snapshots from `version` on, oldest first."""
+        """Return the images of snapshots from `version` on, oldest first."""
         images: list[MapImage] = []
         image: MapImage | None = self.image
         while image is not None and image.version >= version:

@@ -1,8 +1,8 @@
-"""Looking an entry up in its bucket's chain; `chains.pxd` has the C forms, which count no references on the way.
+"""Look-up of an entry in its bucket's chain; `chains.pxd` has the C forms, which count no references.
 
-At a million entries a lookup is a handful of cache misses and little else; these are the lines that decide how many.
-A key of another class than str and int may run a user's code, in `==` and in its hash: that goes by the registry,
-which refuses changes meanwhile (`SnapshotRegistry.busy`). An entry that is only borrowed would be gone else.
+At a million entries a look-up costs a handful of cache misses and little else; these lines decide how many. `==` and
+the hash of a key that is neither str nor int may run user code. They are called through the registry, which rejects
+changes meanwhile (`SnapshotRegistry.busy`): a change could free an entry that the look-up has only borrowed.
 
 Thread safety: the owner's thread.
 """
@@ -19,19 +19,19 @@ from emberstate.heap.map.snapshots import SnapshotRegistry
 
 
 def same(registry: SnapshotRegistry, one: Any, other: Any) -> bool:
-    """Whether two keys, or two namespaces, are equal."""
+    """Return whether two keys, or two namespaces, are equal."""
     return one is other or registry.same(one, other)
 
 
 def hash_of(registry: SnapshotRegistry, value: Hashable) -> int:
-    """The hash of a key or a namespace."""
+    """Return the hash of a key or a namespace."""
     return registry.hash_of(value)
 
 
 def entry_in(
     registry: SnapshotRegistry, table: PageTable, bucket: int, hash: int, key: Hashable, namespace: Hashable
 ) -> StateMapEntry | None:
-    """The entry of a pair in a bucket's chain, or None."""
+    """Return the entry of a pair in a bucket's chain, or None."""
     page = table.pages[bucket >> PAGE_SHIFT]
     entry = None if page is None else page[bucket & PAGE_MASK]
     while entry is not None:
@@ -48,7 +48,7 @@ def entry_in(
 def state_in(
     registry: SnapshotRegistry, table: PageTable, bucket: int, hash: int, key: Hashable, namespace: Hashable
 ) -> Any:
-    """The state of a pair in a bucket's chain, or None."""
+    """Return the state of a pair in a bucket's chain, or None."""
     entry = entry_in(registry, table, bucket, hash, key, namespace)
     return None if entry is None else entry.state
 
@@ -62,9 +62,9 @@ def overwrite_in(
     namespace: Hashable,
     state: Any,
 ) -> int:
-    """Set the state of a pair whose entry was changed in this epoch already, so that there is nothing to note or save.
+    """Set the state of a pair whose entry was already changed in this epoch: nothing is to be noted or saved.
 
-    Returns OVERWRITTEN; ABSENT_PAIR if there is no entry; SHARED_ENTRY, having done nothing, if it is not as easy.
+    Returns OVERWRITTEN; ABSENT_PAIR if there is no entry; SHARED_ENTRY, having changed nothing, in all other cases.
     """
     entry = entry_in(registry, table, bucket, hash, key, namespace)
     if entry is None:
@@ -78,5 +78,5 @@ def overwrite_in(
 
 
 def prefetch(table: PageTable, bucket: int) -> int:
-    """Have the first entry of a bucket brought into the cache; interpreted, nothing."""
+    """Prefetch the head of a bucket into the cache; interpreted, a no-op."""
     return 0

@@ -1,10 +1,10 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False
-"""`CopyOnWriteStateMap`: a hash map that grows a little with every operation and can be read as it was.
+"""`CopyOnWriteStateMap`: a hash map that rehashes incrementally and can be read as of a snapshot.
 
-The operations of a state map, made of what `copy_on_write_buckets` does with tables and chains. While the map
-grows, every keyed operation first moves a few buckets (`do_chores`); iteration and the visitor do not.
+It has the operations of a state map, over the tables and chains of `buckets`. While the map grows, every keyed
+operation first moves a few buckets (`do_chores`); iteration and the visitor do not.
 
-Thread safety: one owner thread. A snapshot's readers look at tables and images, never at other fields.
+Thread safety: one owner thread. A snapshot's readers read tables and images, never other fields.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class CopyOnWriteStateMap(CopyOnWriteBuckets):
     # -- reading ---------------------------------------------------------------------------------------------
 
     def get(self, key: Hashable, namespace: Hashable) -> Any:
-        """Return the state, or None. The caller may change what is returned, and that change counts."""
+        """Return the state, or None. The caller may mutate it, which counts as a change."""
         if self.chores:
             self.do_chores()
         hash: cython.uint = self.hash_of(key, namespace)
@@ -61,13 +61,13 @@ class CopyOnWriteStateMap(CopyOnWriteBuckets):
         return self.lend(entry)
 
     def peek(self, key: Hashable, namespace: Hashable) -> Any:
-        """Return the state, or None, to look at only: the caller must not change it nor keep it."""
+        """Return the state, or None. The caller must neither mutate nor keep it."""
         if self.chores:
             self.do_chores()
         return self.find_state(self.hash_of(key, namespace), key, namespace)
 
     def contains_key(self, key: Hashable, namespace: Hashable) -> bool:
-        """Whether there is an entry, be its state None or not."""
+        """Return whether there is an entry; its state may be None."""
         if self.chores:
             self.do_chores()
         return self.find(self.hash_of(key, namespace), key, namespace) is not None
@@ -84,13 +84,13 @@ class CopyOnWriteStateMap(CopyOnWriteBuckets):
             self.insert(hash, key, namespace, state)
         elif outcome == SHARED_ENTRY:
             entry = self.find(hash, key, namespace)
-            if entry is None:  # the key's `==` says another thing than a moment ago
+            if entry is None:  # the key's `==` changed its answer since a moment ago
                 self.insert(hash, key, namespace, state)
             else:
                 self.write(entry, state)
 
     def put_and_get_old(self, key: Hashable, namespace: Hashable, state: Any) -> Any:
-        """Set the state and return the one before, or None."""
+        """Set the state and return the previous one, or None."""
         if self.chores:
             self.do_chores()
         hash: cython.uint = self.hash_of(key, namespace)
@@ -103,7 +103,7 @@ class CopyOnWriteStateMap(CopyOnWriteBuckets):
         return old
 
     def remove(self, key: Hashable, namespace: Hashable) -> bool:
-        """Remove the entry; whether there was one."""
+        """Remove the entry; returns whether there was one."""
         if self.chores:
             self.do_chores()
         entry = self.find(self.hash_of(key, namespace), key, namespace)
@@ -128,10 +128,10 @@ class CopyOnWriteStateMap(CopyOnWriteBuckets):
     ) -> Any:
         """Set the state to `function(state or None, argument)` and return it.
 
-        If that raises, nothing has changed.
+        If the function raises, nothing has changed.
         """
         old = self.peek(key, namespace)
-        # A copy even where no snapshot asks for one: the function may change it and then raise.
+        # A copy even if no snapshot shares the state: the function may mutate it and then raise.
         new = function(old if old is None or self.kind.immutable else self.kind.copy(old), argument)
         self.put(key, namespace, new)
         return new
@@ -144,9 +144,9 @@ class CopyOnWriteStateMap(CopyOnWriteBuckets):
     def __iter__(self) -> Iterator[tuple[Any, Any, Any]]:
         """Iterate over (key, namespace, state); states are views.
 
-        Reading and overwriting meanwhile is fine, adding or removing raises. The walk goes by cells, the
-        buckets of the table as it was at the start, wherever rehashing has moved their entries since; so
-        growth neither hides nor repeats one.
+        The caller may read and overwrite meanwhile; adding or removing a pair raises. The iteration goes by cells:
+        the buckets of the table as it was at the start, wherever rehashing has moved their entries since. So growth
+        neither hides nor repeats an entry.
         """
         started = self.modifications
         cells = self.primary.capacity
@@ -155,7 +155,7 @@ class CopyOnWriteStateMap(CopyOnWriteBuckets):
             entries = self.cell(number, cells)
             for position in range(len(entries)):
                 entry: StateMapEntry = entries[position]
-                if position:  # meanwhile a write may have set a copy in its place
+                if position:  # a write may have replaced it by a copy meanwhile
                     entry = self.find(entry.hash, entry.key, entry.namespace) or entry
                 yield entry.key, entry.namespace, kind.view(entry.state, None)
                 if self.modifications != started:
@@ -173,7 +173,7 @@ class CopyOnWriteStateMap(CopyOnWriteBuckets):
                         self.refuse_iteration()
 
     def visitor(self, max_buckets: int = DEFAULT_MAX_BUCKETS) -> IncrementalVisitor:
-        """Walk the map a little at a time while it is used, looking at `max_buckets` cells per call."""
+        """Return a visitor, which walks the map while it is used, `max_buckets` cells per call."""
         return IncrementalVisitor(self, self._parts(self.primary.capacity, check_max_buckets(max_buckets)))
 
     def _parts(self, cells: int, max_buckets: int) -> Iterator[list[tuple[Any, Any, Any]]]:
@@ -183,7 +183,7 @@ class CopyOnWriteStateMap(CopyOnWriteBuckets):
     def cells_from(
         self, first: cython.Py_ssize_t, last: cython.Py_ssize_t, cells: cython.Py_ssize_t
     ) -> list[tuple[Any, Any, Any]]:
-        """(key, namespace, state) of the entries of cells [first, last)."""
+        """Return (key, namespace, state) of the entries in cells [first, last)."""
         found: list[tuple[Any, Any, Any]] = []
         number: cython.Py_ssize_t = first
         while number < last:
@@ -196,7 +196,7 @@ class CopyOnWriteStateMap(CopyOnWriteBuckets):
         return found
 
     def cell(self, number: cython.Py_ssize_t, cells: cython.Py_ssize_t) -> list[StateMapEntry]:
-        """The entries whose hash modulo `cells` (a power of two) is `number`, wherever they are now."""
+        """Return the entries whose hash modulo `cells` (a power of two) is `number`, whichever bucket they are in."""
         entries: list[StateMapEntry] = []
         capacity: cython.Py_ssize_t = self.primary.capacity
         mask: cython.Py_ssize_t = cells - 1
@@ -237,7 +237,7 @@ class CopyOnWriteStateMap(CopyOnWriteBuckets):
         return CopyOnWriteStateMapSnapshot(self, point)
 
     def changes(self, snapshot: Any) -> list[EntryChange]:
-        """List what differs from `snapshot`, one record per entry, at the cost of what was touched."""
+        """List the entries that differ from `snapshot`, a record each; costs as much as was touched."""
         point: Snapshot = point_of(snapshot, Snapshot)
         self.registry.check_live(point)
         self.registry.seal()
@@ -255,7 +255,7 @@ class CopyOnWriteStateMap(CopyOnWriteBuckets):
             position: cython.Py_ssize_t
             for position in range(0, len(log), 2):
                 entry: StateMapEntry = log[position]
-                # One image, nothing removed nor sealed since: what was logged are the live entries, each once.
+                # One image, and nothing removed or sealed since: the log has each live entry once.
                 live: StateMapEntry | None = entry
                 if seen is not None:
                     pair = (entry.key, entry.namespace)
@@ -273,13 +273,13 @@ class CopyOnWriteStateMap(CopyOnWriteBuckets):
         return result
 
     def put_back(self, snapshot: Snapshot) -> None:
-        """This map's part of `SnapshotRegistry.roll_back`; under its lock."""
+        """Roll this map back; only `SnapshotRegistry.roll_back` calls it, under its lock."""
         from emberstate.heap.map.roll_back import roll_back_map
 
         roll_back_map(self, snapshot)
 
     def statistics(self) -> StateMapStatistics:
-        """What the map is doing."""
+        """Return sizes and counters."""
         return StateMapStatistics(
             entries=self.size,
             capacity=(self.primary if self.rehash is None else self.rehash).capacity,
@@ -318,7 +318,7 @@ class CopyOnWriteStateMap(CopyOnWriteBuckets):
            1 | -
            2 | 2 ''=20 v1/1
            3 | 3 ''=30 v2/1 -> 1 ''=11 v2/2
-        snapshot 2: 3 entries seen, 1 heads kept
+        snapshot 2: entries 3, heads kept 1
            3 | 3 ''=30 v1/1 -> 1 ''=10 v1/1 (primary)
         """
         from emberstate.heap.map.drawing import draw_map

@@ -66,7 +66,7 @@ def _picture(map: CopyOnWriteStateMap, names: dict[PageTable, str], images: list
         lines.append(f"{name} table, {table.capacity} buckets{_progress(map, table)}")
         lines += [f"{bucket:>4} | {_content(map, table, bucket)}" for bucket in range(table.capacity)]
     for image in images:
-        lines.append(f"snapshot {image.version}: {image.size} entries seen, {image.image_count()} heads kept")
+        lines.append(f"snapshot {image.version}: entries {image.size}, heads kept {image.image_count()}")
         lines += [f"{bucket:>4} | {_chain(head)} ({name})" for name, bucket, head in _kept(image, names)]
     return "\n".join(lines)
 

@@ -1,12 +1,12 @@
 """One (key, namespace) → state mapping of a `CopyOnWriteStateMap`, and a link of its bucket's chain.
 
-Two versions decide what must be copied (see `snapshots`): an entry older than the newest live snapshot is
-shared with it and is never changed; a state older than that is never handed out for change. 64 bytes when
-compiled, and out of the cyclic collector's sight: a million entries cause no collector pause. The price is
-that state must be a tree; a value that refers back to the map that holds it would never be freed.
+Two versions decide what must be copied (see `snapshots`): an entry older than the newest live snapshot is shared with
+it and never changes; a state older than that is copied before it is handed out for change. Compiled, an entry has 64
+bytes and is hidden from the cyclic collector: a million entries cause no collector pause. The price is that state must
+be a tree: a value that refers back to the map that holds it is never freed.
 
-Thread safety: made and changed by the map's owner only. Any thread may read an entry that a live snapshot
-reaches, because nothing changes it any more.
+Thread safety: only the map's owner makes and changes entries. Any thread may read an entry that a live snapshot
+reaches, because it no longer changes.
 """
 
 from __future__ import annotations

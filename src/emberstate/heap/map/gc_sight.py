@@ -1,7 +1,7 @@
-"""Take a container out of the cyclic collector's sight; here, interpreted, a no-op (`gc_sight.pxd` has the real one).
+"""Hide a container from the cyclic collector; interpreted, a no-op (`gc_sight.pxd` has the C function).
 
-The collector visits every reference of every list it can see, which for the pages of a large table is a pause of
-tens of milliseconds for nothing: entries are no part of any cycle.
+The collector visits every reference of every list it tracks. For the pages of a large table that is a pause of tens
+of milliseconds for nothing: entries are part of no cycle.
 """
 
 from __future__ import annotations

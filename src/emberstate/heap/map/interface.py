@@ -1,11 +1,10 @@
 """The mapping (key, namespace) → state of one key group: the interface of the two state maps.
 
-`CopyOnWriteStateMap` is the one to use. `NestedStateMap` does the same with plain nested dicts and a full
-copy per snapshot; it is the simple thing that the other is measured against and tested with.
+Use `CopyOnWriteStateMap`. `NestedStateMap` does the same with nested dicts and a full copy per snapshot: it is the
+reference that the other is tested and measured against.
 
-Keys and namespaces are told apart by Python's `==`; that 1, 1.0 and True are never one key is ensured by the
-declared key type, where keys come in. They must be hashable and immutable; neither may be None. States may be
-None.
+Keys and namespaces are compared by Python's `==`. They must be hashable and immutable; neither may be None. The
+declared key type, checked where keys come in, keeps 1, 1.0 and True apart. States may be None.
 
 Thread safety: one owner thread uses the map. Snapshots may be read and released by any thread.
 """
@@ -24,7 +23,7 @@ from emberstate.state.points import point_of
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StateMapStatistics:
-    """What a state map is doing; all counts since it was made."""
+    """Sizes of a state map, and counters since it was made."""
 
     entries: int
     capacity: int
@@ -40,9 +39,9 @@ class StateMapStatistics:
 
 
 def as_pair(pair: Any) -> tuple[Any, Any]:
-    """What `in` is asked about: a key and a namespace."""
+    """Return the operand of `in` as a (key, namespace) pair."""
     if not isinstance(pair, tuple) or len(pair) != 2:
-        raise TypeError(f"`in` a state map asks for a pair (key, namespace), found {pair!r:.100}")
+        raise TypeError(f"`in` a state map failed: expected a pair (key, namespace), got {pair!r:.100}")
     return pair
 
 
@@ -51,7 +50,7 @@ class StateMap:
 
     Reading and writing: `get`, `peek`, `contains_key`, `put`, `put_and_get_old`, `remove`,
     `remove_and_get_old`, `transform`, `in`, `len`, iteration, `keys`, `visitor`. Points in time: `snapshot`,
-    `open`, `changes`, `roll_back`, `is_rehashing`. Looking after it: `statistics`, `check_invariants`, `draw`.
+    `open`, `changes`, `roll_back`, `is_rehashing`. Inspection: `statistics`, `check_invariants`, `draw`.
     """
 
     __slots__ = ("kind", "registry")
@@ -64,15 +63,15 @@ class StateMap:
         self.kind = kind
 
     def get(self, key: Hashable, namespace: Hashable) -> Any:
-        """Return the state, or None. The caller may change what is returned, and that change counts."""
+        """Return the state, or None. The caller may mutate it, which counts as a change."""
         raise NotImplementedError
 
     def peek(self, key: Hashable, namespace: Hashable) -> Any:
-        """Return the state, or None, to look at only: the caller must not change it nor keep it."""
+        """Return the state, or None. The caller must neither mutate nor keep it."""
         raise NotImplementedError
 
     def contains_key(self, key: Hashable, namespace: Hashable) -> bool:
-        """Whether there is an entry, be its state None or not."""
+        """Return whether there is an entry; its state may be None."""
         raise NotImplementedError
 
     def put(self, key: Hashable, namespace: Hashable, state: Any) -> Any:
@@ -80,11 +79,11 @@ class StateMap:
         raise NotImplementedError
 
     def put_and_get_old(self, key: Hashable, namespace: Hashable, state: Any) -> Any:
-        """Set the state and return the one before, or None."""
+        """Set the state and return the previous one, or None."""
         raise NotImplementedError
 
     def remove(self, key: Hashable, namespace: Hashable) -> bool:
-        """Remove the entry; whether there was one."""
+        """Remove the entry; returns whether there was one."""
         raise NotImplementedError
 
     def remove_and_get_old(self, key: Hashable, namespace: Hashable) -> Any:
@@ -96,7 +95,7 @@ class StateMap:
     ) -> Any:
         """Set the state to `function(state or None, argument)` and return it.
 
-        If that raises, nothing has changed.
+        If the function raises, nothing has changed.
         """
         raise NotImplementedError
 
@@ -105,14 +104,14 @@ class StateMap:
         raise NotImplementedError
 
     def visitor(self, max_buckets: int = 64) -> Any:
-        """Walk the map a little at a time while it is used: an `IncrementalVisitor`."""
+        """Return an `IncrementalVisitor`, which walks the map in parts while it is used."""
         raise NotImplementedError
 
     def refuse_iteration(self) -> None:
-        """Raise what an iteration raises when it finds that the map has gained or lost a pair."""
+        """Raise the error of an iteration during which the map gained or lost a pair."""
         raise RuntimeError(
-            "the state map was added to, removed from or rolled back during iteration: "
-            "collect what to change first, or use visitor()"
+            "iteration failed: the state map gained or lost entries, or was rolled back, during iteration. "
+            "Collect the keys first, or use visitor()."
         )
 
     def snapshot(self) -> Any:
@@ -124,19 +123,19 @@ class StateMap:
         raise NotImplementedError
 
     def changes(self, snapshot: Any) -> list[EntryChange]:
-        """List what differs from `snapshot`, one record per entry, at the cost of what was touched."""
+        """List the entries that differ from `snapshot`, a record each; costs as much as was touched."""
         raise NotImplementedError
 
     def roll_back(self, snapshot: Any) -> None:
-        """Put this map, and with it all maps of its registry, back to what `snapshot` saw."""
+        """Roll this map, and all maps of its registry, back to `snapshot`."""
         self.registry.roll_back(point_of(snapshot, Snapshot))
 
     def put_back(self, snapshot: Snapshot) -> None:
-        """This map's part of a roll-back: for `SnapshotRegistry.roll_back` only, which does what belongs around it."""
+        """Roll this map back; only `SnapshotRegistry.roll_back` calls it, under its lock."""
         raise NotImplementedError
 
     def statistics(self) -> StateMapStatistics:
-        """What the map is doing."""
+        """Return sizes and counters."""
         raise NotImplementedError
 
     def check_invariants(self) -> None:

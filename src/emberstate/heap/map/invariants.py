@@ -1,4 +1,4 @@
-"""The checks behind `CopyOnWriteStateMap.check_invariants`: all claims of `copy_on_write_buckets`."""
+"""Checks the invariants of `buckets` for `CopyOnWriteStateMap.check_invariants`. O(all entries), owner's thread."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from emberstate.heap.map.page_table import PageTable
 
 
 def check_map(map: CopyOnWriteStateMap) -> None:
-    """Raise `InvariantError` naming the first thing found broken, with the map's statistics."""
+    """Raise `InvariantError` that names the first broken invariant and has the map's statistics."""
     try:
         _check_tables(map)
         _check_entries(map)

@@ -1,18 +1,18 @@
 """`NestedStateMap`: namespace → key → state in plain dicts, copied as a whole for a snapshot.
 
-The simple thing. It is there for states that stay small, where a namespace is cheap to count and list, and as
-what `CopyOnWriteStateMap` is tested against: the two behave alike in everything but cost. A snapshot copies
-every state at once, on the owner's thread; a roll-back copies them again; `changes` compares everything.
+It serves states that stay small, where a namespace is cheap to count and list, and is the reference that
+`CopyOnWriteStateMap` is tested against: the two differ in cost only. A snapshot copies every state at once, on the
+owner's thread; a roll-back copies them again; `changes` compares everything.
 
-Loans. A mutable state is handed out as a copy, and what it was copied from is kept until the copy is sealed
-(see `snapshots`): put back if it was left unchanged, else replaced by a copy of what the holder made of it.
+Loans. A mutable state is handed out as a copy. The original is kept until the copy is sealed (see `snapshots`): put
+back if the copy is unchanged, else replaced by a copy of what the holder made of it.
 
 Invariants
-1.  A namespace is there only while it has a key.
+1.  A namespace exists only while it has a key.
 2.  `size` is the number of pairs.
-3.  What `loans` and the frozen copies of a snapshot hold is reached by nobody outside.
+3.  Nobody outside can reach what `loans` and the frozen copies of a snapshot hold.
 
-Thread safety: one owner thread. The frozen copies are changed by nobody, so any thread may read them.
+Thread safety: one owner thread. The frozen copies never change, so any thread may read them.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ class NestedStateMap(StateMap):
         self.namespaces: _Nested = {}
         self.size = 0
         self.modifications = 0  # grows when a pair is added or removed, or the map rolled back
-        self.loans: dict[tuple[Any, Any], Any] = {}  # (key, namespace) → state before, for what is not sealed
+        self.loans: dict[tuple[Any, Any], Any] = {}  # (key, namespace) → original of a lent state
         self.state_copies = 0
         self.registry.synchronous.append(self)
 
     # -- reading ---------------------------------------------------------------------------------------------
 
     def get(self, key: Hashable, namespace: Hashable) -> Any:
-        """Return the state, or None. The caller may change what is returned, and that change counts."""
+        """Return the state, or None. The caller may mutate it, which counts as a change."""
         state = self._find(key, namespace)
         if state is ABSENT:
             return None
@@ -75,12 +75,12 @@ class NestedStateMap(StateMap):
         return state
 
     def peek(self, key: Hashable, namespace: Hashable) -> Any:
-        """Return the state, or None, to look at only: the caller must not change it nor keep it."""
+        """Return the state, or None. The caller must neither mutate nor keep it."""
         state = self._find(key, namespace)
         return None if state is ABSENT else state
 
     def contains_key(self, key: Hashable, namespace: Hashable) -> bool:
-        """Whether there is an entry, be its state None or not."""
+        """Return whether there is an entry; its state may be None."""
         return self._find(key, namespace) is not ABSENT
 
     # -- writing ---------------------------------------------------------------------------------------------
@@ -90,14 +90,14 @@ class NestedStateMap(StateMap):
         self._put(key, namespace, state, self._find(key, namespace))
 
     def put_and_get_old(self, key: Hashable, namespace: Hashable, state: Any) -> Any:
-        """Set the state and return the one before, or None."""
+        """Set the state and return the previous one, or None."""
         old = self._find(key, namespace)
         detached = self._detached(key, namespace, old)
         self._put(key, namespace, state, old)
         return detached
 
     def remove(self, key: Hashable, namespace: Hashable) -> bool:
-        """Remove the entry; whether there was one."""
+        """Remove the entry; returns whether there was one."""
         self.check_changeable()
         if self._find(key, namespace) is ABSENT:
             return False
@@ -121,7 +121,7 @@ class NestedStateMap(StateMap):
     ) -> Any:
         """Set the state to `function(state or None, argument)` and return it.
 
-        If that raises, nothing has changed.
+        If the function raises, nothing has changed.
         """
         old = self.peek(key, namespace)
         new = function(old if old is None or self.kind.immutable else self._copy(old), argument)
@@ -171,7 +171,7 @@ class NestedStateMap(StateMap):
 
     @property
     def is_rehashing(self) -> bool:
-        """Never: a dict grows at once."""
+        """Always False: a dict grows at once."""
         return False
 
     def snapshot(self) -> NestedStateMapSnapshot:
@@ -185,11 +185,11 @@ class NestedStateMap(StateMap):
         return NestedStateMapSnapshot(self, point)
 
     def freeze(self, snapshot: Snapshot) -> None:
-        """Keep copies of all states for `snapshot`, which is being taken; everything is sealed."""
+        """Copy all states for `snapshot`, which is being taken; everything is sealed."""
         snapshot.frozen[self] = self._copied(self.namespaces)
 
     def changes(self, snapshot: Any) -> list[EntryChange]:
-        """List what differs from `snapshot`, one record per entry. O(all entries)."""
+        """List the entries that differ from `snapshot`, a record each. O(all entries)."""
         point = point_of(snapshot, Snapshot)
         self.registry.check_live(point)
         self.registry.seal()
@@ -209,31 +209,31 @@ class NestedStateMap(StateMap):
         return result
 
     def put_back(self, snapshot: Snapshot) -> None:
-        """This map's part of `SnapshotRegistry.roll_back`; under its lock."""
+        """Roll this map back; only `SnapshotRegistry.roll_back` calls it, under its lock."""
         self.namespaces = self._copied(self.frozen_by(snapshot))
         self.size = sum(map(len, self.namespaces.values()))
         self.modifications += 1
 
     def frozen_by(self, snapshot: Snapshot) -> _Nested:
-        """What `snapshot` keeps of this map: nothing, if the map was made after it."""
+        """Return what `snapshot` keeps of this map: nothing, if the map was made after it."""
         frozen: _Nested = snapshot.frozen.get(self, {})
         return frozen
 
     def seal_loans(self) -> None:
-        """Take back what is lent; see `snapshots`."""
+        """Seal every lent state; see `snapshots`."""
         for (key, namespace), old in self.loans.items():
             keys = self.namespaces[namespace]
             keys[key] = self.kind.seal(keys[key], old)
         self.loans.clear()
 
     def forget_loans(self) -> None:
-        """Drop what is lent without looking at it: a roll-back follows."""
+        """Forget all loans: a roll-back follows."""
         self.loans.clear()
 
-    # -- looking after it ------------------------------------------------------------------------------------
+    # -- inspection ------------------------------------------------------------------------------------------
 
     def statistics(self) -> StateMapStatistics:
-        """What the map is doing."""
+        """Return sizes and counters."""
         return StateMapStatistics(
             entries=self.size,
             capacity=self.size,
@@ -271,16 +271,16 @@ class NestedStateMap(StateMap):
 
     def _find(self, key: Hashable, namespace: Hashable) -> Any:
         if key is None or namespace is None:
-            raise StateTypeError(f"key {key!r}, namespace {namespace!r}: neither may be None")
+            raise StateTypeError(f"neither key nor namespace may be None, got key {key!r}, namespace {namespace!r}")
         return self.registry.undisturbed(self._look_up, key, namespace)
 
     def _look_up(self, key: Hashable, namespace: Hashable) -> Any:
-        hash(key)  # an unhashable key is refused even where there is no namespace to look it up in
+        hash(key)  # an unhashable key is rejected even if the namespace is missing
         keys = self.namespaces.get(namespace)
         return ABSENT if keys is None else keys.get(key, ABSENT)
 
     def check_changeable(self) -> None:
-        """Refuse a change that a key's own code makes in the middle of a look-up."""
+        """Reject a change that a key's own code makes in the middle of a look-up."""
         if self.registry.busy:
             self.registry.refuse_change()
 
@@ -299,12 +299,12 @@ class NestedStateMap(StateMap):
         self.loans[key, namespace] = old
 
     def _detached(self, key: Hashable, namespace: Hashable, state: Any) -> Any:
-        """The state of an entry that is about to leave the map, for the caller to have."""
+        """Return the state of an entry that is about to leave the map; the caller owns it."""
         if state is ABSENT:
             return None
         if not self.kind.lends or (key, namespace) in self.loans:
             return state
-        return self._copy(state)  # the map keeps its own, to compare with what comes instead
+        return self._copy(state)  # the map keeps the original, to compare it with the new state
 
     def _copy(self, state: Any) -> Any:
         self.state_copies += 1
@@ -359,7 +359,7 @@ class NestedStateMapSnapshot:
                 yield key, namespace, view(state, self.point)
 
     def release(self) -> None:
-        """Give the snapshot up, from any thread."""
+        """Release the snapshot, from any thread."""
         self.point.release()
 
     def __enter__(self) -> NestedStateMapSnapshot:

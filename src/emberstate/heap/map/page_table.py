@@ -1,14 +1,14 @@
-"""An array of buckets as a directory of pages, so that a large one costs nothing to allocate.
+"""An array of buckets as a directory of pages, so that allocating a large one takes no time.
 
-A page is a list of bucket heads (`StateMapEntry` or None), made when its first bucket is written; a page that
-is not there reads as empty buckets. Pages are taken out of the cyclic collector's sight (compiled), since
-they refer to entries only and entries are out of sight too.
+A page is a list of bucket heads (`StateMapEntry` or None), made when its first bucket is written; a missing page reads
+as empty buckets. Compiled, pages are hidden from the cyclic collector: they refer to entries only, which are hidden
+too.
 
 Invariants: `capacity` is a power of two; a table smaller than a page has one page of exactly its size.
-`version` is the registry's version when the table was made: a snapshot can see the table only if it is newer.
-`reached` is the furthest rehash index that this table has served as rehash table (`copy_on_write_state_map`).
+`version` is the registry's version when the table was made: only a newer snapshot can see the table.
+`reached` is the highest rehash index the map has had with this table as its rehash table (see `buckets`).
 
-Thread safety: written by the map's owner; a snapshot's reader may read heads at any time, one page at a time.
+Thread safety: the map's owner writes; a snapshot's reader may read heads at any time, one page at a time.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class PageTable:
         self.reached = 0
 
     def make_page(self, number: cython.Py_ssize_t) -> list[StateMapEntry | None]:
-        """Allocate page `number`, which must not be there yet."""
+        """Allocate page `number`, which must be missing."""
         page: list[StateMapEntry | None] = [None] * min(self.capacity, PAGE_BUCKETS)
         untrack(page)
         self.pages[number] = page

@@ -1,8 +1,10 @@
 # cython: boundscheck=False, wraparound=False
-"""Putting a `CopyOnWriteStateMap` back to what a snapshot saw: before-images become heads again.
+"""Rolls a `CopyOnWriteStateMap` back to a snapshot: before-images become heads again.
 
-The cost is that of what was touched. To newer live snapshots, which stay readable, a roll-back is a change
-like any other: what it overwrites is saved in the newest image first, and logged there.
+The cost is proportional to what was touched. For newer live snapshots, which stay readable, a roll-back is a change
+like any other: it saves what it overwrites in the newest image first, and logs it there.
+
+Thread safety: the owner's thread, under the registry's lock.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ _EMPTY_CAPACITY = 4
 
 
 def roll_back_map(map: CopyOnWriteBuckets, snapshot: Snapshot) -> None:
-    """Put `map`, changed since `snapshot`, back; under the registry's lock, on the owner's thread."""
+    """Roll `map`, which changed since `snapshot`, back to it."""
     map.enter_epoch()
     images: list[MapImage] = map.images_since(snapshot.version)
     newest: MapImage = images[len(images) - 1]
@@ -40,7 +42,7 @@ def roll_back_map(map: CopyOnWriteBuckets, snapshot: Snapshot) -> None:
         map.rehash_index = 0
         map.size = 0
     else:
-        for image in reversed(images):  # so that the oldest has the last word
+        for image in reversed(images):  # the oldest last: it wins
             for side in image.sides:
                 _put_back(side, newest)
         first: MapImage = images[0]
@@ -50,11 +52,11 @@ def roll_back_map(map: CopyOnWriteBuckets, snapshot: Snapshot) -> None:
         map.size = first.size
     map.threshold = (map.primary if map.rehash is None else map.rehash).capacity // 4 * 3
     map.chores = map.rehash is not None or len(map.retired) > 0
-    map.modifications += 1  # the sides are looked up at the next change: the registry begins a new epoch
+    map.modifications += 1  # the next change, in a new epoch, looks up the sides
 
 
 def _log(map: CopyOnWriteBuckets, images: list[MapImage]) -> None:
-    """Log in the newest image what is about to change and is not logged there, with the state it has now."""
+    """Log in the newest image the pairs that are about to change and are missing there, with their current states."""
     newest: MapImage = images[len(images) - 1]
     known: set[tuple[Any, Any]] = {(entry.key, entry.namespace) for entry in newest.log[::2]}
     for image in images[: len(images) - 1]:

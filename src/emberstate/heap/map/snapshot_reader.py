@@ -1,10 +1,9 @@
-"""Reading one `CopyOnWriteStateMap` as a snapshot saw it, from any thread, while the map is changed.
+"""Reads one `CopyOnWriteStateMap` as a snapshot saw it, from any thread, while the owner changes the map.
 
-A bucket's head as of the snapshot is its before-image in the oldest image that has one, else the table's
-head. The order of looking matters against a writer that saves before it changes: the table first, then the
-images. A page of heads at a time is put together under the registry's lock, so that no release moves images
-meanwhile; the chains behind the heads are then walked without it, for nothing changes an entry that a live
-snapshot reaches.
+A bucket's head as of the snapshot is its before-image in the oldest image that has one, else the table's head. The
+order matters: the writer saves before it changes, so the reader reads the table first and the images second. It
+collects a page of heads at a time under the registry's lock, so that no release moves images meanwhile, and then walks
+the chains without the lock: an entry that a live snapshot reaches does not change.
 
 While the map was growing the snapshot spans three regions: primary [rehash_index, capacity), rehash
 [0, rehash_index) and rehash [capacity, capacity + rehash_index).
@@ -62,7 +61,7 @@ class CopyOnWriteStateMapSnapshot:
             yield entry.key, entry.namespace, kind.view(entry.state, self.point)
 
     def entries(self) -> Iterator[StateMapEntry]:
-        """Iterate over the entries themselves; for writers, who must change nothing."""
+        """Iterate over the entries themselves, which the caller must not change."""
         primary, rehash, rehash_index, _ = self._tables()
         yield from self._region(primary, rehash_index, primary.capacity)
         if rehash is not None:
@@ -70,7 +69,7 @@ class CopyOnWriteStateMapSnapshot:
             yield from self._region(rehash, primary.capacity, primary.capacity + rehash_index)
 
     def release(self) -> None:
-        """Give the snapshot up, from any thread."""
+        """Release the snapshot, from any thread."""
         self.point.release()
 
     def __enter__(self) -> CopyOnWriteStateMapSnapshot:
@@ -82,14 +81,14 @@ class CopyOnWriteStateMapSnapshot:
         self.release()
 
     def _tables(self) -> tuple[PageTable, PageTable | None, int, int]:
-        """Tables, `rehash_index` and size as they were."""
+        """Return tables, `rehash_index` and size as they were."""
         map = self._map
         with self.point.registry.lock:
             self.point.check_live()
             if map.birth >= self.point.version:
                 return PageTable(4, map.birth), None, 0, 0
             live = (map.primary, map.rehash, map.rehash_index, map.size)
-            # After the live ones: if the map has been changed since, it has said so first.
+            # Read after the live fields: a map makes its image before it changes them.
             images = map_images_since(map, self.point.version)
             if not images:
                 return live
@@ -107,7 +106,7 @@ class CopyOnWriteStateMapSnapshot:
             start = end
 
     def _heads(self, table: PageTable, start: int, stop: int) -> list[StateMapEntry]:
-        """The heads of buckets [start, stop), all of one page, as they were."""
+        """Return the heads of buckets [start, stop), all of one page, as they were."""
         number = start >> PAGE_SHIFT
         with self.point.registry.lock:
             self.point.check_live()
@@ -123,7 +122,7 @@ class CopyOnWriteStateMapSnapshot:
                         if shard is None:
                             continue
                         if len(shard) < stop - start:
-                            # Copied at one go, for the owner may save one more meanwhile.
+                            # Copied first: the owner may save another one meanwhile.
                             for bucket, head in shard.copy().items():
                                 if start <= bucket < stop:
                                     heads[bucket - start] = head
@@ -149,7 +148,7 @@ class CopyOnWriteStateMapSnapshot:
 
 
 def map_images_since(map: CopyOnWriteStateMap, version: int) -> list[MapImage]:
-    """The images that a snapshot of `version` looks through, oldest first; for any thread, under the lock."""
+    """Return the images that a snapshot of `version` reads through, oldest first; for any thread, under the lock."""
     images = []
     image = map.image
     while image is not None and image.version >= version:

@@ -1,25 +1,22 @@
 """Versions and live snapshots of one backend: counted once for all its maps, so that a snapshot is O(1).
 
-`version` grows by one with every snapshot, never else, and never shrinks. `required` is the version of the
-newest live snapshot (0: none). The copy rule, everywhere: an entry or state whose version is below `required`
-is shared with a snapshot and is copied before it is changed or handed out for change. `epoch` changes with
-every snapshot, release and roll-back; a map that sees a new epoch looks up where it stands
-(`CopyOnWriteBuckets.enter_epoch`).
+`version` grows by one with every snapshot and changes in no other way. `required` is the version of the newest live
+snapshot (0: none). The copy rule, everywhere: an entry or state whose version is below `required` is shared with a
+snapshot, and is copied before it is changed or handed out for change. `epoch` changes with every snapshot, release and
+roll-back; a map that finds a new epoch looks up its newest image (`CopyOnWriteBuckets.enter_epoch`).
 
-*Loans.* A mutable value that was handed out or in may be changed by its holder at any time. Before a snapshot
-is taken, and before changes are listed, every lent value is sealed: put back if it is unchanged, else
-replaced by a copy, so that a reference kept beyond that point reaches nothing.
+*Loans.* The holder of a mutable value that was handed out or in may mutate it at any time. Before a snapshot is taken,
+and before changes are listed, every lent value is sealed: put back if it is unchanged, else replaced by a copy. A
+reference kept beyond that point reaches no state.
 
-*Code of users.* Keys and states may be of a user's class, whose `==`, hash, copying or pickling may do anything.
-Wherever the engine runs it in the middle of its own work `busy` is not 0, and every change to a map of the registry is
-refused: what the engine was looking at stays where it is.
+*User code.* Keys and states may be of a user's class, whose `==`, hash, copying or pickling may do anything. While the
+engine runs such code in the middle of an operation, `busy` is not 0 and every change to a map of the registry is
+rejected.
 
-*Release* may come from any thread. The oldest snapshot is dropped at once, by the caller. Any other one is
-needed by the older ones behind it: the owner's thread merges it (now, or when it next takes a snapshot, lists
-or rolls back).
+*Release* may come from any thread. The caller drops the oldest snapshot at once. Older snapshots read through any
+other one, so the owner's thread merges it: now, or when it next takes a snapshot or rolls back.
 
-Invariants: `live` ascends by version; every image stands in the `images` of a live snapshot of the same
-version.
+Invariants: `live` ascends by version; every image is in the `images` of a live snapshot of the same version.
 
 Thread safety: one owner thread changes maps, takes snapshots, lists changes and rolls back. Any thread may
 read and release a snapshot. `lock` guards `live`, the chains of images, and a reader's page.
@@ -36,7 +33,7 @@ import cython
 
 from emberstate.errors import InvariantError, LifecycleError
 
-FIRST_VERSION = 1  # 0 is older than every snapshot: the version of a state that is lent to nobody
+FIRST_VERSION = 1  # 0 is older than every snapshot: the version of a sealed state
 MAX_VERSION = 2**32 - 2
 
 
@@ -67,14 +64,14 @@ class Snapshot:
         self.released = False
 
     def release(self) -> None:
-        """Give the snapshot up, from any thread; a second call does nothing."""
+        """Release the snapshot, from any thread; a second call does nothing."""
         self.registry.release(self)
 
     def check_live(self) -> None:
         """Raise `LifecycleError` if the snapshot was released."""
         if self.released:
             raise LifecycleError(
-                f"snapshot {self.version} was released: what it saw may have been changed since. "
+                f"reading snapshot {self.version} failed: it was released, and what it saw may have changed since. "
                 f"Keep it open while it is read (`with … as snapshot:`), or take a new one."
             )
 
@@ -112,7 +109,7 @@ class SnapshotRegistry:
     listeners: list[Any]  # told after a roll-back: `after_roll_back(snapshot)`
     orphans: set[int]  # versions of live snapshots that a roll-back left on a side branch
     owner: int
-    busy: int  # how deep the owner's thread is in users' code that the engine has called
+    busy: int  # nested calls of user code that the engine has made on the owner's thread
 
     def __init__(self) -> None:
         self.version = FIRST_VERSION
@@ -139,7 +136,8 @@ class SnapshotRegistry:
             self._merge_released()
             if self.version >= MAX_VERSION:
                 raise InvariantError(
-                    f"the version counter reached {MAX_VERSION}: take a checkpoint and restart the process"
+                    f"taking a snapshot failed: the version counter reached {MAX_VERSION}. "
+                    f"Take a checkpoint and restart the process."
                 )
             snapshot = Snapshot(self, self.version + 1)
             self.version += 1
@@ -154,7 +152,7 @@ class SnapshotRegistry:
         return snapshot
 
     def roll_back(self, snapshot: Snapshot) -> None:
-        """Put every map back to what `snapshot` saw, at the cost of what was touched since.
+        """Roll every map back to `snapshot`; costs as much as was touched since.
 
         The snapshot stays live and can be rolled back to again. Newer live snapshots stay readable, on a side
         branch. The version counter does not go back.
@@ -165,7 +163,7 @@ class SnapshotRegistry:
             self.check_live(snapshot)
             self.owner = threading.get_ident()
             self._merge_released()
-            self._moved()  # `required` is what the maps go by below
+            self._moved()  # the maps below use `required`
             affected: dict[int, Any] = {}
             newer = [other for other in self.live if other.version > snapshot.version]
             for other in [snapshot, *newer]:
@@ -185,24 +183,24 @@ class SnapshotRegistry:
             listener.after_roll_back(snapshot)
 
     def seal(self) -> None:
-        """Take back every value lent since the last call: what a caller does to it later reaches nothing."""
+        """Take back every value lent since the last call: later mutations by its holder reach no state."""
         if self.lenders:
             if self.busy:
                 self.refuse_change()
             for lender in self.lenders:
                 then = self.undisturbed(lender.seal_loans)
-                if then is not None:  # a lender that is no map, with changes to make
+                if then is not None:  # a lender that is not a map, and has changes to make
                     then()
             self.lenders.clear()
 
     def touch(self) -> None:
-        """Note that the calling thread changes maps: merging of released snapshots is left to it."""
+        """Record that the calling thread changes maps: it merges released snapshots."""
         self.owner = threading.get_ident()
 
-    # -- users' code, on the owner's thread ------------------------------------------------------------------
+    # -- user code, on the owner's thread  ------------------------------------------------------------------
 
     def same(self, one: Any, other: Any) -> bool:
-        """Whether two keys, or namespaces, are equal; meanwhile nothing may change."""
+        """Return whether two keys, or namespaces, are equal; changes are rejected meanwhile."""
         self.busy += 1
         try:
             return bool(one == other)
@@ -210,7 +208,7 @@ class SnapshotRegistry:
             self.busy -= 1
 
     def hash_of(self, value: Any) -> int:
-        """The hash of a key or a namespace; meanwhile nothing may change."""
+        """Return the hash of a key or a namespace; changes are rejected meanwhile."""
         self.busy += 1
         try:
             return hash(value)
@@ -218,7 +216,7 @@ class SnapshotRegistry:
             self.busy -= 1
 
     def undisturbed(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call something of the engine that runs users' code on its way; meanwhile nothing else may change."""
+        """Call a function of the engine that runs user code; other changes are rejected meanwhile."""
         self.busy += 1
         try:
             return function(*arguments)
@@ -226,23 +224,23 @@ class SnapshotRegistry:
             self.busy -= 1
 
     def refuse_change(self) -> None:
-        """Raise what a change raises that comes from users' code in the middle of another operation."""
+        """Raise the error of a change that user code makes in the middle of another operation."""
         raise LifecycleError(
-            "state was changed, read for change, or a snapshot taken, by the code of a key or of a value while the "
-            "engine compared, hashed, copied or dropped it. Take that out of the class's `__eq__`, `__hash__`, "
-            "`__reduce__` or `__del__`: state is changed by functions."
+            "changing state failed: the change, read for change or snapshot came from the code of a key or value that "
+            "the engine was comparing, hashing, copying or dropping. Change state in functions, not in a class's "
+            "`__eq__`, `__hash__`, `__reduce__` or `__del__`."
         )
 
     # -- any thread ------------------------------------------------------------------------------------------
 
     def release(self, snapshot: Snapshot) -> None:
-        """Release `snapshot`; see the module's text for who does the work."""
+        """Release `snapshot`; the module's docstring says which thread does the work."""
         self._check_mine(snapshot)
         with self.lock:
             if snapshot.released:
                 return
             snapshot.released = True
-            snapshot.frozen.clear()  # complete by itself: no other snapshot looks through it
+            snapshot.frozen.clear()  # no other snapshot reads through these copies
             if threading.get_ident() == self.owner and not self.busy:
                 self._merge_released()
             else:
@@ -255,19 +253,19 @@ class SnapshotRegistry:
         snapshot.check_live()
 
     def live_snapshots(self) -> int:
-        """How many snapshots were not released; `live` has the others too, until the owner's thread merges them."""
+        """Return how many snapshots are unreleased; `live` also has released ones that are not merged yet."""
         with self.lock:
             return sum([not snapshot.released for snapshot in self.live])
 
     def branched(self) -> bool:
-        """Whether a live snapshot sees a future that a roll-back took away."""
+        """Return whether a live snapshot is on a side branch that a roll-back left."""
         return len(self.orphans) > 0
 
     # -- under the lock --------------------------------------------------------------------------------------
 
     def _check_mine(self, snapshot: Snapshot) -> None:
         if snapshot.registry is not self:
-            raise ValueError(f"snapshot {snapshot.version} belongs to another registry: use it there")
+            raise ValueError(f"snapshot {snapshot.version} belongs to another registry. Use it there.")
 
     def _moved(self) -> None:
         self.required = self.live[-1].version if self.live else 0
@@ -297,7 +295,7 @@ class SnapshotRegistry:
                 snapshot.images.clear()
 
     def check_invariants(self) -> None:
-        """Raise `InvariantError` unless the invariants of the module's text hold."""
+        """Raise `InvariantError` unless the module's invariants hold."""
         versions = [snapshot.version for snapshot in self.live]
         if versions != sorted(set(versions)) or (versions and versions[-1] > self.version):
             raise InvariantError(f"live snapshots {versions} do not ascend up to version {self.version}")

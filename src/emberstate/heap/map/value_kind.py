@@ -1,10 +1,10 @@
-"""How a state map treats the states it holds: copied when, taken back how, and what has changed in one.
+"""How a state map treats the states it holds: when it copies them, how it seals them, how it lists their changes.
 
-`ValueKind` itself is for immutable values: never copied, never lent. `MutableKind` is for a value that its holder may
-change. Lists and maps have kinds of their own (`list_value`, `map_value`), which is what keeps a change to one
-element of a large one cheap.
+`ValueKind` itself is for immutable values: never copied, never lent. `MutableKind` is for values that their holder may
+mutate. Lists and maps have kinds of their own (`list_value`, `map_value`), which keep a change to one element of a
+large one cheap.
 
-Thread safety: kinds hold no state; `view` may be called by a snapshot's reader while the owner calls the rest.
+Thread safety: kinds hold no state; a snapshot's reader may call `view` while the owner calls the rest.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _CLEARED = ((Op.CLEARED,),)
 class ValueKind:
     """The kind of immutable values, and the interface of the others.
 
-    immutable: a read hands out the state as it is; only a write is a change.
-    lends: what is handed out or in can be changed by its holder, and is sealed before the next snapshot.
+    immutable: a read hands out the state itself; only a write is a change.
+    lends: the holder of a value handed out or in can mutate it; it is sealed before the next snapshot.
     nested: a state can change while staying the same object (it is a map of its own with its own versions).
     """
 
@@ -37,19 +37,19 @@ class ValueKind:
         self.nested = False
 
     def copy(self, state: Any) -> Any:
-        """What the map keeps and hands out for change, instead of a `state` that a snapshot shares."""
+        """Return what the map keeps and hands out for change in place of a `state` that a snapshot shares."""
         return state
 
     def seal(self, state: Any, old: Any) -> Any:
-        """What the map keeps instead of a lent `state`, so that its holder no longer reaches it."""
+        """Return what the map keeps in place of a lent `state`, and its holder cannot reach."""
         return state
 
     def view(self, state: Any, snapshot: Any) -> Any:
-        """What a reader gets: nothing it does to it changes the state. `snapshot` None reads the live state."""
+        """Return what a reader gets; mutating it does not change the state. `snapshot` None reads the live state."""
         return state
 
     def delta(self, old: Any, new: Any, snapshot: Any) -> tuple[tuple[Any, ...], ...]:
-        """The steps from `old` (as `snapshot` saw it, or ABSENT) to `new` (sealed, or ABSENT); () if none."""
+        """Return the steps from `old` (as `snapshot` saw it, or ABSENT) to `new` (sealed, or ABSENT); () if none."""
         if new is old:
             return ()
         if new is ABSENT:
@@ -79,21 +79,21 @@ class MutableKind(ValueKind):
         self._same = same
 
     def copy(self, state: Any) -> Any:
-        """A copy that shares nothing changeable with `state`."""
+        """Return a copy that shares nothing mutable with `state`."""
         return self._copy(state)
 
     def seal(self, state: Any, old: Any) -> Any:
-        """`old` itself if the holder left the value as it was, else a copy of what it made of it."""
+        """Return `old` itself if the holder left the value unchanged, else a copy of what it made of it."""
         if old is not ABSENT and self._same(old, state):
             return old
         return self._copy(state)
 
     def view(self, state: Any, snapshot: Any) -> Any:
-        """A copy."""
+        """Return a copy."""
         return self._copy(state)
 
     def delta(self, old: Any, new: Any, snapshot: Any) -> tuple[tuple[Any, ...], ...]:
-        """No step if the two are alike, be they one object or not: changed and changed back, or put again."""
+        """Return no step if the two are equal: the same object, changed and changed back, or put again."""
         if new is ABSENT:
             return () if old is ABSENT else _CLEARED
         if old is not ABSENT and (new is old or self._same(old, new)):

@@ -1,10 +1,10 @@
-"""Walking a state map a little at a time while it is used: what expiry in the background is made of.
+"""`IncrementalVisitor`: walks a state map in small parts while it is used; background expiry is built on it.
 
-A visitor looks at a bounded part of the map per call and keeps no hold on it in between: puts, removals,
-growth and roll-backs are all fine. What is present all the time is visited exactly once; what comes or goes
-meanwhile may be visited or not, never twice.
+A visitor reads a bounded part of the map per call and holds nothing in between: the map may be written, grow and be
+rolled back. It visits an entry that is present all the time exactly once, and one that is added or removed meanwhile
+at most once.
 
-Thread safety: for the map's owner, as the map itself.
+Thread safety: the map's owner thread.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Any
 
 from emberstate.heap.map.interface import StateMap
 
-#: Buckets looked at per call, unless the caller says otherwise.
+#: Buckets read per call, by default.
 DEFAULT_MAX_BUCKETS = 64
 
 
 def check_max_buckets(max_buckets: int) -> int:
-    """The number, if it is one that a walk can come forward with."""
+    """Return `max_buckets`; raises ValueError if it is below 1."""
     if max_buckets < 1:
-        raise ValueError(f"max_buckets must be at least 1, not {max_buckets}")
+        raise ValueError(f"visitor() failed: expected max_buckets of at least 1, got {max_buckets}")
     return max_buckets
 
 
@@ -45,21 +45,21 @@ class IncrementalVisitor:
     __slots__ = ("_map", "_parts")
 
     def __init__(self, map: StateMap, parts: Iterator[list[tuple[Any, Any, Any]]]) -> None:
-        """Walk `parts`, which gives the entries of some buckets at a time, as they are when it is asked."""
+        """Visit `parts`, which yields the entries of some buckets at a time, as they are at that moment."""
         self._map = map
         self._parts = parts
 
     def next_entries(self) -> list[tuple[Any, Any, Any]] | None:
-        """Return (key, namespace, state) of what the next buckets hold, perhaps nothing; None at the end.
+        """Return (key, namespace, state) of the entries in the next buckets, perhaps none; None at the end.
 
-        States are those of the map itself, as `peek` gives them: to look at only, and not to keep.
+        States are the map's own, as from `peek`: the caller must neither mutate nor keep them.
         """
         return next(self._parts, None)
 
     def remove(self, key: Hashable, namespace: Hashable) -> bool:
-        """Remove an entry; whether it was still there."""
+        """Remove an entry; returns whether it was still there."""
         return self._map.remove(key, namespace)
 
     def update(self, key: Hashable, namespace: Hashable, state: Any) -> None:
-        """Set the state of an entry, which is put back if it was removed since it was visited."""
+        """Set the state of an entry; adds the entry if it was removed since it was visited."""
         self._map.put(key, namespace, state)
