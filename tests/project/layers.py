@@ -32,7 +32,7 @@ LAYERS = (
 
 #: The rooms of a layer, by the same rule.
 ROOMS = {
-    "storage": (("interface", "checksums"), ("local", "memory", "object_store"), ("uri",)),
+    "storage": (("interface", "paths", "checksums"), ("base",), ("local", "memory", "object_store"), ("uri",)),
     "heap": (("map",), ("states",), ("loading", "ttl_sweep"), ("snapshot",), ("backend",), ("refused_values",)),
     "checkpoint": (("files",), ("manifest",), ("restore",), ("commit", "read"), ("offline", "backends")),
     "runtime": (("rows",), ("functions",), ("operator",), ("windows", "bootstrap")),

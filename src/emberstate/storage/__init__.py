@@ -1,7 +1,7 @@
-"""Where checkpoints go: a tree of files that are written once, on a local disk, in memory, or in an object store.
+"""Checkpoint storage: a tree of files that are written once, on a local disk, in memory, or in an object store.
 
-Knows nothing of states or checkpoints; imports `errors` only. `interface` is the contract, `open_storage` finds the
-storage that a URI names.
+Knows no states or checkpoints; imports `errors` only. `interface` is the contract, `base` the common part of the
+implementations, `open_storage` returns the storage of a URI.
 """
 
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LocalStorage", "MemoryStorage", "S3Storage", "Storage", "open_storage"]
 
-if not TYPE_CHECKING:  # a type checker would take any name for one of the package's
+if not TYPE_CHECKING:  # a type checker would accept any name
     __getattr__ = exported(
         __name__,
         {

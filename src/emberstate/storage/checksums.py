@@ -1,4 +1,4 @@
-"""The checksum that manifests, heads of small files and state files carry.
+"""The checksum in manifests, in the first line of small files, and in state files.
 
 Thread safety: pure functions.
 """
@@ -10,12 +10,12 @@ from collections.abc import Iterable
 
 
 def checksum(data: bytes | memoryview) -> str:
-    """BLAKE2b of 128 bits, in hexadecimal."""
+    """Return the BLAKE2b of 128 bits, in hexadecimal."""
     return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
 def checksum_of(parts: Iterable[bytes]) -> str:
-    """The same for bytes that stand in parts."""
+    """Return the checksum of the parts joined."""
     digest = hashlib.blake2b(digest_size=16)
     for part in parts:
         digest.update(part)

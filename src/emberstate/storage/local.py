@@ -1,20 +1,20 @@
 """Storage in a directory of a local or shared file system.
 
-The protocol of a write: a temporary file in `.tmp` below the root (the same file system), its bytes, fsync
-of the file, a hard link under the final name, which fails if the name is taken, fsync of the directory,
-removal of the temporary name. So the name appears atomically, with all its bytes already on disk.
+A write creates a temporary file in `.tmp` below the root (the same file system), writes its bytes, syncs the file,
+makes a hard link with the final name, which fails if the name is taken, syncs the directory, and deletes the temporary
+name. So the final name appears atomically, with all its bytes on disk.
 
 Invariants
-1. A failed fsync is final: the file counts as failed and the descriptor is never asked again, since the
-   kernel may have dropped the dirty pages and would now say that all is well. For a directory this holds for
-   every thread that had a new name in it at that moment.
-2. A directory counts as durable only when this object itself has synced its parent. That it exists says
-   nothing: another process may have made it and died before its sync.
-3. A read that a symbolic link would lead outside the root is refused, and so is every write or listing
-   through a link to a directory.
-4. Nothing is made or written before the first write, so that a read-only root can be read.
-5. Permissions come from the directory, never from the umask: the root, if it is made here, is its owner's only; what
-   is made below it may be read by whom the directory that it stands in may be read by (a directory written, too).
+1. A failed fsync is final: the write fails and the descriptor is not synced again, since the kernel may have dropped
+   the dirty pages and would report success. A failed sync of a directory fails every thread that was adding a name
+   to it.
+2. A directory counts as durable only after this object has synced its parent. Its existence proves nothing: another
+   process may have made it and died before the sync.
+3. Reads through a symbolic link that leads outside the root are rejected, and so are writes and listings through a
+   link to a directory.
+4. Nothing is created before the first write, so a read-only root can be read.
+5. Permissions come from the parent directory, not from the umask. A root that is made here is accessible to its owner
+   only. A file gets the read permissions of its directory, a directory all permissions of its parent.
 
 Thread safety: every method may be called from any thread, and from any number of processes.
 """
@@ -33,28 +33,24 @@ from pathlib import Path
 from typing import Final
 
 from emberstate.errors import StorageError
-from emberstate.storage.interface import (
-    TEMPORARY,
-    BaseStorage,
-    Paths,
-    StorageOutcomeUnknownError,
-    explain,
-)
+from emberstate.storage.base import BaseStorage, explain
+from emberstate.storage.interface import Paths, StorageOutcomeUnknownError
+from emberstate.storage.paths import TEMPORARY
 
 _LOG = logging.getLogger(__name__)
-_ONE_READ = 1 << 30  # the kernel gives at most 2 GiB per call
-_JOINED = 1 << 20  # small pieces are joined up to here, to be written by one call
+_ONE_READ = 1 << 30  # the kernel returns at most 2 GiB per call
+_JOINED = 1 << 20  # up to this size, parts are joined and written by one call
 _OWNERS = stat.S_IRUSR | stat.S_IWUSR
 _READ = stat.S_IRUSR | stat.S_IRGRP | stat.S_IROTH
 
 
 class FileSystem:
-    """The calls that change a disk, so that a test can fail, forget or stop at each of them."""
+    """The calls that change a disk. Tests replace it to fail, lose or stop any of them."""
 
     def make_directory(self, path: Path, mode: int) -> None:
         path.mkdir(mode)
         made = stat.S_IMODE(path.stat().st_mode)
-        if mode & ~made:  # what the umask took away
+        if mode & ~made:  # removed by the umask
             path.chmod(made | mode)
 
     def create(self, path: Path, mode: int) -> int:
@@ -91,20 +87,20 @@ class FileSystem:
 
 
 def _given_by(directory: Path) -> int:
-    """The permissions that a directory hands on to one that is made in it."""
+    """Return the permissions of a directory that is made in this one."""
     return stat.S_IRWXU | directory.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO)
 
 
-#: How often a file is written whose temporary file others remove, before that is an error.
+#: How often a file is written again after others deleted its temporary file.
 WRITES: Final = 20
 
 
 class _TemporaryGone(FileNotFoundError):
-    """Somebody removed the temporary file before it was linked; nothing is visible, and it can be written anew."""
+    """Another process deleted the temporary file before it was linked; nothing is visible, and the write can repeat."""
 
 
 class LocalStorage(BaseStorage):
-    """Files below a directory, which is made by the first write."""
+    """Files below a directory, which the first write creates."""
 
     def __init__(
         self,
@@ -116,7 +112,7 @@ class LocalStorage(BaseStorage):
         super().__init__(writer)
         self._root = Path(os.path.realpath(root))
         self._disk = FileSystem() if file_system is None else file_system
-        # Both guarded by _lock: the directories of invariant 2, and how often a sync of a directory failed.
+        # Both guarded by _lock: durable directories (invariant 2), and how often the sync of a directory failed.
         self._durable: set[Path] = set()
         self._failed_syncs: collections.Counter[Path] = collections.Counter()
 
@@ -139,7 +135,7 @@ class LocalStorage(BaseStorage):
     def _put_through(self, temporary: Path, target: Path, path: str, parts: Sequence[memoryview]) -> None:
         try:
             self._write_temporary(temporary, parts, _OWNERS | _given_by(target.parent) & _READ)
-            # Opened before the link: if no descriptor is left, this fails while nothing is visible yet.
+            # Opened before the link: without a free descriptor this fails before anything is visible.
             with self._opened_directory(target.parent) as directory:
                 failed_syncs = self._failed(target.parent)
                 self._link(temporary, target, path)
@@ -169,14 +165,15 @@ class LocalStorage(BaseStorage):
             raise self._taken(path) from None
         except FileNotFoundError as error:
             if target.parent.is_dir() and not temporary.exists():
-                raise _TemporaryGone(error.errno, "a start took the temporary file for a leftover") from error
+                raise _TemporaryGone(error.errno, "a process that started deleted the temporary file") from error
             raise
         except OSError as error:
             if error.errno in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK):
                 raise StorageError(
                     error.errno,
-                    f"creating {path} in {self._root}: {error.strerror}. The file system seems to have no "
-                    "hard links, without which no file can be created atomically. Choose another location.",
+                    f"creating {path} in {self._root}: {error.strerror}. The file system seems to have no hard links, "
+                    "which atomic creation needs. Choose another location.",
+                    path=path,
                 ) from error
             raise
 
@@ -185,11 +182,11 @@ class LocalStorage(BaseStorage):
             self._disk.unlink(temporary)
         except FileNotFoundError:
             pass
-        except OSError as error:  # what the write came to is decided; a later start removes the leftover
-            _LOG.warning("the temporary file %s is left over: %s", temporary, error)
+        except OSError as error:  # the write itself has succeeded or failed; a later start deletes the file
+            _LOG.warning("could not delete the temporary file %s: %s", temporary, error)
 
     def _make_directories(self, folder: Path) -> None:
-        """Make a directory of the tree, and its entry in every parent durable."""
+        """Create a directory below the root and make its entry in every parent durable."""
         for directory in [*reversed(folder.parents), folder]:
             known = self._is_durable(directory) or not directory.is_relative_to(self._root)
             if not (known and directory.is_dir()):
@@ -201,7 +198,7 @@ class LocalStorage(BaseStorage):
         below = self._root in directory.parents
         try:
             self._disk.make_directory(directory, _given_by(directory.parent) if below else stat.S_IRWXU)
-        except OSError:  # which error an existing directory gives depends on the file system and the rights
+        except OSError:  # the error for an existing directory depends on the file system and permissions
             if not directory.is_dir():
                 if directory.exists():
                     raise NotADirectoryError(errno.ENOTDIR, f"{directory} is not a directory") from None
@@ -212,7 +209,7 @@ class LocalStorage(BaseStorage):
             try:
                 self._sync_directory(directory.parent)
             except PermissionError:
-                # The parent of the root may belong to somebody else. What we did not make is theirs to sync.
+                # The root's parent may not be ours to open. If we did not make the root, its owner syncs it.
                 if made or directory != self._root:
                     raise
             with self._lock:
@@ -224,7 +221,7 @@ class LocalStorage(BaseStorage):
         try:
             yield directory
         finally:
-            with contextlib.suppress(OSError):  # what counts is what fsync said
+            with contextlib.suppress(OSError):  # fsync has reported success or failure
                 self._disk.close(directory)
 
     def _sync_directory(self, folder: Path) -> None:
@@ -251,8 +248,8 @@ class LocalStorage(BaseStorage):
         self._sync_directory(target.parent)
 
     def _not_durable(self, path: str, error: OSError) -> StorageError:
-        doing = f"writing {path} in {self._root}: it is there, but a power loss may remove it"
-        return explain(error, doing, StorageOutcomeUnknownError)
+        doing = f"writing {path} in {self._root}: the file exists, but a power loss may delete it"
+        return explain(error, doing, StorageOutcomeUnknownError, path=path)
 
     def _is_durable(self, folder: Path) -> bool:
         with self._lock:
@@ -263,32 +260,33 @@ class LocalStorage(BaseStorage):
             return self._failed_syncs[folder]
 
     def _inside(self, place: Path) -> Path:
-        """The place with all links followed, refused if that is outside the root."""
+        """Return the path with all links followed; reject one outside the root."""
         real = Path(os.path.realpath(place))
         if real.is_relative_to(self._root):
             return real
         raise self._linked(place, f"outside {self._root}")
 
     def _refuse_linked(self, folder: Path) -> None:
-        """Nothing is written through links: whether the entries on the way are durable could not be told."""
+        """Reject a directory behind a link: whether the entries on the way are durable is unknown."""
         real = Path(os.path.realpath(folder))
         if real != folder:
             raise self._linked(folder, f"to {real}")
 
     def _linked(self, place: Path, where: str) -> StorageError:
-        return StorageError(errno.EPERM, f"{place} is refused: a symbolic link leads {where}. Remove it.")
+        why = f"{place} is rejected: a symbolic link leads {where}. Remove it."
+        return StorageError(errno.EPERM, why, path=str(place))
 
     def _locate(self, path: str) -> Path:
         return self._inside(self._root / path)
 
     @contextlib.contextmanager
     def _opened(self, path: str) -> Iterator[tuple[int, int]]:
-        """A descriptor of the file, and its size. Not blocking: a pipe put there must not hang a restore."""
+        """Yield a descriptor of the file, and its size. Opened without blocking: a pipe must not hang a restore."""
         file = os.open(self._locate(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             found = os.fstat(file)
             if not stat.S_ISREG(found.st_mode):
-                raise FileNotFoundError(errno.ENOENT, "there is something else, not a file")
+                raise FileNotFoundError(errno.ENOENT, "it is not a file")
             yield file, found.st_size
         finally:
             os.close(file)
@@ -345,6 +343,6 @@ class LocalStorage(BaseStorage):
             with contextlib.suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):
                 self._disk.unlink(folder / path.rpartition("/")[2])
             folders.add(folder)
-        for folder in folders:  # also where nothing was: an earlier removal may not have been durable
+        for folder in folders:  # also if nothing was deleted: an earlier deletion may not be durable
             with contextlib.suppress(FileNotFoundError, NotADirectoryError):
                 self._sync_directory(folder)

@@ -1,11 +1,12 @@
-"""Storage in a dict, for `MemoryStateBackend` and for tests. It lives as long as the object does."""
+"""Storage in a dict, for `MemoryStateBackend` and tests. It lives as long as the object."""
 
 from __future__ import annotations
 
 import errno
 from collections.abc import Sequence
 
-from emberstate.storage.interface import BaseStorage, Paths
+from emberstate.storage.base import BaseStorage
+from emberstate.storage.interface import Paths
 
 
 class MemoryStorage(BaseStorage):

@@ -1,12 +1,11 @@
 """Storage in S3, or in a server that speaks its protocol: `pip install emberstate[s3]`.
 
-Both writes are one `PutObject` with `If-None-Match: *`, which S3 carries out atomically. A reply can be lost,
-and botocore then sends the request again: the second one finds the first one's object and is refused (412).
-So a refusal of a request that was repeated says nothing, and the object is read back and compared; a refusal
-of a request that was sent once is taken at its word.
+A write is one `PutObject` with `If-None-Match: *`, which S3 executes atomically. If the reply is lost, botocore sends
+the request again, and S3 rejects the second one (412) because of the first one's object. So after a repeated request
+that was rejected, the object is read back and compared; a request that was sent once and rejected has failed.
 
-An object is durable when the reply comes. Listings and reads are consistent with writes, as S3 promises since
-the end of 2020. Credentials, region and endpoint are boto3's: environment, profiles, `client_options`.
+An object is durable when the reply arrives. S3 lists and reads consistently since the end of 2020. Credentials, region
+and endpoint are boto3's: environment, profiles, `client_options`.
 
 Thread safety: a boto3 client may be shared between threads.
 """
@@ -21,16 +20,11 @@ from importlib import import_module
 from typing import Any, Final
 
 from emberstate.errors import StorageError, StorageNotFoundError
-from emberstate.storage.interface import (
-    MAX_PATH_BYTES,
-    BaseStorage,
-    Paths,
-    StorageOutcomeUnknownError,
-    check_path,
-    explain,
-)
+from emberstate.storage.base import BaseStorage, explain
+from emberstate.storage.interface import Paths, StorageOutcomeUnknownError
+from emberstate.storage.paths import MAX_PATH_BYTES, check_path
 
-#: What one PutObject takes. More would need a multipart upload, whose parts are charged until aborted.
+#: The limit of one PutObject. More would need a multipart upload, whose parts cost money until aborted.
 MAX_OBJECT_BYTES: Final = 5 << 30
 
 _ATTEMPTS: Final = 5
@@ -48,7 +42,7 @@ _NUMBERS: Final = {
 class S3Storage(BaseStorage):
     """Objects of a bucket below a prefix.
 
-    `client_options` go to `boto3.client("s3", …)`; a ready `client` may be given instead, for tests.
+    `client_options` go to `boto3.client("s3", …)`. Tests pass a `client` instead.
     """
 
     def __init__(
@@ -88,7 +82,7 @@ class S3Storage(BaseStorage):
                 status, code, retries = _answer(error)
                 repeated = repeated or retries > 0
                 if status == 409 and attempt < _ATTEMPTS:
-                    # Another request for this key was under way. Nothing was written; S3 asks to try again.
+                    # A concurrent request for this key. Nothing was written; S3 asks for a retry.
                     self._pause(_PAUSE_SECONDS * attempt)
                     continue
                 if repeated or (status >= 500 and code != "NotImplemented"):
@@ -97,9 +91,9 @@ class S3Storage(BaseStorage):
                     raise self._taken(path) from error
                 raise self._explained(error, f"writing {path}") from error
             except (self._failures.NoCredentialsError, self._failures.ParamValidationError) as error:
-                raise self._explained(error, f"writing {path}") from error  # nothing was sent
+                raise self._explained(error, f"writing {path}") from error  # not sent
             except self._failures.BotoCoreError as error:
-                # No answer. Even "cannot connect" may be the last of several attempts, of which one arrived.
+                # No reply. Even after "cannot connect", an earlier attempt may have arrived.
                 raise self._unknown(path, error) from error
 
     def _get(self, path: str, limit: int | None) -> bytes:
@@ -123,9 +117,9 @@ class S3Storage(BaseStorage):
         return self._fetch(path, {"Range": f"bytes={offset}-{offset + length - 1}"}, check)
 
     def _fetch(self, path: str, options: Mapping[str, str], check: Callable[[int], None]) -> bytes:
-        """The body of an object or of a range of it, after a look at how long it is going to be.
+        """Return the body of an object or of a range; `check` gets its length before it is read.
 
-        botocore repeats requests that fail, but not the reading of a body that breaks off.
+        botocore retries requests, but not the reading of a body.
         """
         doing = f"reading {path}"
         for attempt in range(1, _ATTEMPTS + 1):
@@ -155,7 +149,7 @@ class S3Storage(BaseStorage):
             return [found["Key"][skip:] for page in pages for found in page.get("Contents", ())]
 
     def _delete(self, paths: Sequence[str]) -> None:
-        for path in paths:  # one by one: some servers want a header on DeleteObjects that boto3 sends no more
+        for path in paths:  # one by one: some servers want a header on DeleteObjects that boto3 no longer sends
             with self._translated(f"deleting {path}"):
                 self._client.delete_object(Bucket=self._bucket, Key=self._key(path))
 
@@ -180,12 +174,12 @@ class S3Storage(BaseStorage):
         return explain(OSError(number, said.rstrip(".")), f"{doing} in {self.describe()}", kind)
 
     def _unknown(self, path: str, error: Exception) -> StorageError:
-        doing = f"writing {path}, which may be there all the same or appear later,"
+        doing = f"writing {path}, which may exist all the same or appear later,"
         return self._explained(error, doing, StorageOutcomeUnknownError)
 
 
 def _answer(error: Any) -> tuple[int, str, int]:
-    """Status, error code, and how often the request was repeated."""
+    """Return status, error code, and how often the request was repeated."""
     about = error.response.get("ResponseMetadata", {})
     code = str(error.response.get("Error", {}).get("Code", ""))
     return int(about.get("HTTPStatusCode", 0)), code, int(about.get("RetryAttempts", 0))
@@ -196,7 +190,7 @@ def _new_client(options: Mapping[str, Any] | None) -> Any:
         boto3, config = import_module("boto3"), import_module("botocore.config")
     except ImportError as error:
         raise StorageError(
-            errno.ENOTSUP, "s3:// needs boto3, which is not installed: pip install emberstate[s3]"
+            errno.ENOTSUP, "s3:// needs boto3, which is not installed. Run: pip install emberstate[s3]"
         ) from error
     given = dict(options or {})
     settings = config.Config(

@@ -1,4 +1,4 @@
-"""From the place that a user writes down to a storage."""
+"""`open_storage`: the storage of a path or URI."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def open_storage(
 ) -> Storage:
     """Open the storage of a path, `file:///path`, `s3://bucket/prefix` or `memory://`.
 
-    Nothing is read or written yet; a writer calls `check_conditional_create` next. A plain path is taken as
-    it is, blanks and all; in a `file:` URI `%20` and the like are decoded. `client_options` are boto3's.
+    Reads and writes nothing; a writer calls `check_conditional_create` next. A plain path is used as it is, blanks
+    included; in a `file:` URI `%20` and the like are decoded. `client_options` are boto3's.
 
     >>> open_storage("memory://").describe()
     'memory://'
     >>> open_storage("gs://bucket/checkpoints")
     Traceback (most recent call last):
-    emberstate.errors.StorageError: [Errno 95] 'gs://bucket/checkpoints' is refused: gs is not supported...
+    emberstate.errors.StorageError: [Errno 95] 'gs://bucket/checkpoints' is rejected: gs is not supported...
     """
     text = os.fspath(uri)
     if not text:
@@ -49,10 +49,10 @@ def open_storage(
     if scheme == "file":
         return LocalStorage(_file_path(text, slashes, rest), writer=writer)
     if scheme in _NOT_YET:
-        raise _refused(text, f"{scheme} is not supported yet, since it could not be tested", errno.ENOTSUP)
+        raise _refused(text, f"{scheme} is not supported", errno.ENOTSUP)
     if scheme in _OTHER_NAMES:
         raise _refused(
-            text, "credentials and endpoint are boto3's, not Hadoop's. If these are set, write s3://"
+            text, "credentials and endpoint are boto3's, not Hadoop's. Set them and write s3://"
         )
     if scheme not in ("s3", "memory"):
         if slashes:
@@ -62,13 +62,13 @@ def open_storage(
         raise _refused(text, f"after {scheme}: two slashes are missing")
     if scheme == "memory":
         if rest:
-            raise _refused(text, "memory:// takes no name; each one that is opened is a storage of its own")
+            raise _refused(text, "memory:// takes no name: every call opens a new storage")
         return MemoryStorage(writer=writer)
     bucket, _, prefix = rest.partition("/")
     if not _BUCKET.fullmatch(bucket):
         raise _refused(text, f"{bucket!r} is not the name of a bucket")
     if "?" in prefix or "#" in prefix:
-        raise _refused(text, "a prefix with ? or # is too easily taken for an option. Give client_options")
+        raise _refused(text, "a prefix with ? or # looks like an option. Pass client_options")
     return S3Storage(bucket, prefix, client_options=client_options, writer=writer)
 
 
@@ -77,9 +77,9 @@ def _file_path(text: str, slashes: str | None, rest: str) -> str:
     if slash != "/":
         raise _refused(text, "a file URI has an absolute path")
     if host not in ("", "localhost"):
-        raise _refused(text, f"it names the host {host!r}; a local path begins after file:///")
+        raise _refused(text, f"it names the host {host!r}; a local path follows file:///")
     return "/" + unquote(path, errors="surrogateescape")
 
 
 def _refused(text: str, why: str, number: int = errno.EINVAL) -> StorageError:
-    return StorageError(number, f"{text!r} is refused: {why}. {_HELP}.")
+    return StorageError(number, f"{text!r} is rejected: {why}. {_HELP}.")

@@ -29,15 +29,8 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from emberstate.errors import StorageError
-from emberstate.storage.interface import (
-    BytesLike,
-    Paths,
-    Storage,
-    StorageOutcomeUnknownError,
-    StorageStatistics,
-    as_parts,
-    explain,
-)
+from emberstate.storage.base import as_parts, explain
+from emberstate.storage.interface import BytesLike, Paths, Storage, StorageOutcomeUnknownError, StorageStatistics
 from emberstate.storage.local import FileSystem
 
 T = TypeVar("T")

@@ -22,7 +22,7 @@ from emberstate.checkpoint.manifest.model import Holder, Manifest, parse_manifes
 from emberstate.checkpoint.manifest.open_files import open_state_file, read_ref
 from emberstate.errors import CorruptionError, RestoreRefusedError
 from emberstate.storage.checksums import checksum
-from emberstate.storage.interface import is_path
+from emberstate.storage.paths import is_path
 from tests.checkpoint.counting_job import CountingJob, SharedMemoryStorage, content_of
 from tests.checkpoint.manifest.manifest_forgery import body, copied, file, forge, manifest, operator, place, slot
 from tests.effort import examples

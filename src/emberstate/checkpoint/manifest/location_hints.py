@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Final
 
 from emberstate.checkpoint.manifest.layout import CHECKPOINTS, SAVEPOINTS
-from emberstate.storage.interface import TEMPORARY, Storage
+from emberstate.storage.interface import Storage
 from emberstate.storage.local import LocalStorage
+from emberstate.storage.paths import TEMPORARY
 
 #: So many directories are looked into.
 _MOST: Final = 1000

@@ -29,7 +29,7 @@ from emberstate.checkpoint.manifest.envelope import open_sealed, parse, seal
 from emberstate.checkpoint.manifest.layout import CHECKPOINTS, OUTPUT, SAVEPOINTS, STATE
 from emberstate.errors import CorruptionError, EmberstateError, RestoreRefusedError
 from emberstate.keygroups import KeyGroupRange, KeySchema, check_max_parallelism
-from emberstate.storage.interface import is_path
+from emberstate.storage.paths import is_path
 
 #: What this reader understands beyond version 1: nothing yet.
 KNOWN_REQUIREMENTS: Final[frozenset[str]] = frozenset()
