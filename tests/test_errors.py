@@ -52,6 +52,19 @@ def test_a_system_error_keeps_its_number_and_its_place() -> None:
     assert (error.errno, error.strerror, error.path) == (28, "no space", "x")
 
 
+def test_what_is_known_of_a_place_is_kept_when_more_is_said() -> None:
+    """Catches: an outer layer that overwrites what the inner one knew better, or that loses it with a new text."""
+    error = StorageError(28, "no space", path="x", slot=0)
+    assert error.place == {"path": "x", "slot": 0}
+
+    assert error.located(path="outer", batch=3) is error
+    assert error.place == {"path": "x", "slot": 0, "batch": 3}
+    said = error.reworded("batch 3: no space")
+    assert (type(said), said.errno, said.strerror) == (StorageError, 28, "batch 3: no space")
+    assert said.place == error.place
+    assert str(StorageError("no number", path="x").reworded("other")) == "other"
+
+
 @pytest.mark.parametrize("kind", CLASSES)
 def test_every_class_is_also_a_built_in(kind: type[EmberstateError]) -> None:
     """Catches: an error that code which knows nothing of emberstate cannot catch by what it is."""

@@ -12,7 +12,7 @@ to the driver. `emberstate.storage` adds a class for those who write: `StorageOu
 
 from __future__ import annotations
 
-from typing import Any, TypedDict, Unpack
+from typing import Any, Self, TypedDict, Unpack, cast
 
 
 class Place(TypedDict, total=False):
@@ -46,6 +46,22 @@ class EmberstateError(Exception):
     def __init__(self, *args: object, **place: Unpack[Place]) -> None:
         super().__init__(*args)
         vars(self).update(place)  # travels with a pickle
+
+    @property
+    def place(self) -> Place:
+        """Those attributes that are known."""
+        found = {name: getattr(self, name) for name in Place.__annotations__}
+        return cast(Place, {name: value for name, value in found.items() if value is not None})
+
+    def located(self, **place: Unpack[Place]) -> Self:
+        """Itself, with those attributes filled in that are not known yet."""
+        vars(self).update(place | self.place)
+        return self
+
+    def reworded(self, text: str) -> Self:
+        """An error of the same class and place with another text; an `OSError` keeps its number."""
+        number = self.errno if isinstance(self, OSError) else None
+        return type(self)(text, **self.place) if number is None else type(self)(number, text, **self.place)
 
 
 class StateTypeError(EmberstateError, TypeError):

@@ -16,6 +16,7 @@ from pyspark.errors import StreamingQueryException
 
 import emberstate as es
 from emberstate.errors import CorruptionError, StateDeclarationError, StorageError, UserFunctionError
+from emberstate.keygroups import DEFAULT_MAX_PARALLELISM, slot_for_key_group
 from emberstate.spark import session
 from emberstate.spark.slot.failure import cause_first
 from tests.patience import PATIENCE
@@ -31,6 +32,12 @@ class Ratio(es.KeyedProcessFunction):
 
     def process_element(self, row: Any, ctx: Any) -> Iterator[tuple[str, int]]:
         yield row.key, 10 // row.value
+
+
+def slot_of(key: str) -> int:
+    """The slot that has the key."""
+    group = es.KeySchema(["string"]).key_group(key, DEFAULT_MAX_PARALLELISM)
+    return slot_for_key_group(DEFAULT_MAX_PARALLELISM, 2, group)
 
 
 def errors_of(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -52,6 +59,7 @@ def test_the_users_error_comes_first(stream: Stream, caplog: pytest.LogCaptureFi
     assert len(own.partition("\n === Streaming Query")[0]) < 3500
     assert "py4j" not in own.partition("The above exception")[0]
     assert isinstance(pipeline.last_error, UserFunctionError) and str(pipeline.last_error).startswith(said)
+    assert pipeline.last_error.place == {"operator": "ratio", "key": "a", "batch": 1, "slot": slot_of("a")}
     assert "test_pipeline_errors.py" in str(pipeline.last_error), "the user's own line"
     (line,) = errors_of(caplog)
     assert line.startswith(f"pipeline 'job', batch 1 failed: UserFunctionError: {said}; key: 'a'") and "\n" not in line
@@ -80,6 +88,7 @@ def test_a_sink_that_raises_is_named_with_its_batch(stream: Stream) -> None:
         stream.drain(failing)
     error = failing.last_error
     assert isinstance(error, UserFunctionError) and isinstance(error.__cause__, OSError)
+    assert error.place == {"operator": "totals", "batch": 0}
     where = f"pipeline 'job', batch 0: sink {full_disk.__qualname__!r} of output 'main' of stage 'totals'"
     assert str(error).startswith(f"{where} raised OSError: no space left\n")
     assert "is committed" in str(error) and "in full_disk" in str(error)
@@ -153,9 +162,10 @@ def test_spark_connect_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> No
         session("job")
 
 
-def test_what_spark_is_told_has_the_class_and_number_of_the_error() -> None:
+def test_what_spark_is_told_has_the_class_number_and_place_of_the_error() -> None:
     """Catches: a caller of a pipeline that cannot tell a full disk from damage any more."""
-    full = cause_first(StorageError(28, "writing x: no space left"), "here")
+    full = cause_first(StorageError(28, "writing x: no space left", path="x"), "here")
+    assert isinstance(full.__cause__, StorageError) and full.__cause__.path == "x"
     assert isinstance(full, StorageError) and (full.errno, full.strerror) == (28, "here: writing x: no space left")
     assert str(full.__cause__) == "[Errno 28] writing x: no space left"
     damage = cause_first(CorruptionError("bad"), "here")

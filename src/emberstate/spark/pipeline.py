@@ -23,7 +23,7 @@ from emberstate.checkpoint.commit.starting_point import find_latest
 from emberstate.checkpoint.manifest.chain import DEFAULT_POLICY, ChainPolicy
 from emberstate.checkpoint.restore.choices import NO_CHOICES, RestoreChoices, names_in
 from emberstate.clock import Clock, SystemClock
-from emberstate.errors import LifecycleError, StateDeclarationError
+from emberstate.errors import EmberstateError, LifecycleError, StateDeclarationError
 from emberstate.keygroups import DEFAULT_MAX_PARALLELISM
 from emberstate.runtime.functions.function import ProcessFunction
 from emberstate.runtime.rows.row import RowType
@@ -394,7 +394,7 @@ class Pipeline:
         try:
             self._run_batch(df, batch_id, ticks)
         except Exception as error:
-            self._error = error
+            self._error = error.located(batch=batch_id) if isinstance(error, EmberstateError) else error
             if was_stopped(error):
                 _log.info("%s: the query was stopped", where)
             else:

@@ -6,6 +6,7 @@ import importlib
 import os
 import sys
 from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
 
 import pyarrow as pa
@@ -168,5 +169,8 @@ def test_errors_keep_class_and_number_on_their_way() -> None:
 
     error = raised(failure_of(Private(28, "no room"), "slot 1"))
     assert type(error) is StorageError and error.errno == 28 and str(error) == "[Errno 28] slot 1: no room"
+    damage = CorruptionError("bad", path="a", state="sum", key=("ann", b"1"), key_group=0)
+    assert raised(failure_of(damage, "slot 1")).place == damage.place
+    assert raised(failure_of(CorruptionError("bad", key=date(2026, 1, 2)), "slot 1")).key == "datetime.date(2026, 1, 2)"
     error = raised(failure_of(OSError(5, os.strerror(5)), "slot 1"))
     assert type(error) is UserFunctionError and str(error).startswith("OSError: [Errno 5]")

@@ -90,11 +90,14 @@ class FunctionHost:
         """What to raise for an exception of the function: with where it happened, and its own traceback."""
         where = f"operator {self.operator_name!r}, {self.label}.{method}"
         details = "".join(f"\n  {what}: {value!r:.1000}" for what, value in place)
+        key = dict(place).get("key")
         if isinstance(error, RowTypeError):
-            return RowTypeError(f"{where}: {error}{details}")
+            return error.reworded(f"{where}: {error}{details}").located(operator=self.operator_name, key=key)
         trace = users_frames(error.__traceback__)
         shown = "".join(traceback.format_exception(type(error), error, trace, limit=-_FRAMES)).rstrip()
-        return UserFunctionError(f"{where} raised {type(error).__name__}: {error}{details}\n{shown}")
+        return UserFunctionError(
+            f"{where} raised {type(error).__name__}: {error}{details}\n{shown}", operator=self.operator_name, key=key
+        )
 
     def _copied(self, prototype: ProcessFunction) -> ProcessFunction:
         try:

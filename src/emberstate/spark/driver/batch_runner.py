@@ -396,4 +396,4 @@ def _clear_errors(operator: str, batch: int) -> Iterator[None]:
         found = emberstate_error(error, f"operator {operator!r}, batch {batch}")
         if found is None:
             raise
-        raise found from None  # it says everything
+        raise found.located(operator=operator, batch=batch) from None  # it says everything

@@ -23,7 +23,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from emberstate.errors import SlotError
+from emberstate.errors import EmberstateError, SlotError
 from emberstate.spark.slot.address import Executor, SlotId, address_of
 from emberstate.spark.slot.failure import raised
 from emberstate.spark.slot.frames import (
@@ -82,7 +82,11 @@ def run_in_slot(
         EmberstateError: what the slot itself raised; of other classes, a UserFunctionError with the traceback.
     """
     client = _SlotClient(slot_id, Executor.of_this_worker() if executor is None else executor, clock)
-    return client.run(request, program, batches, schema)
+    try:
+        return client.run(request, program, batches, schema)
+    except EmberstateError as error:
+        error.located(operator=slot_id.operator, slot=slot_id.slot, batch=request.batch)
+        raise
 
 
 class _SlotClient:

@@ -1,36 +1,35 @@
-"""A failure on its way from the slot to the task: an exception as text, and an exception again.
+"""A failure on its way from a slot to a person.
 
-Exceptions are not pickled: the class may be one that only the slot's process has. A class of `emberstate.errors`
-stays what it is, anything else becomes a `UserFunctionError` with its traceback.
-
-Thread safety: pure functions.
-
-What went wrong in a batch, on its way to a person: what the user did comes first, and it is short.
-
-    slot → task    Spark hands on the text of a Python traceback. Its last part is the error that `run_in_slot` raised,
-                   whose message says everything: the operator, the key, the user's own traceback.
-    sink           named with its output and batch
-    query          Spark hands on another traceback as text, of the function of foreachBatch
+    slot → task    A `SlotFailure`. Exceptions are not pickled: the class may be one that only the slot's process has.
+                   A class of `emberstate.errors` stays what it is, with its attributes; anything else becomes a
+                   `UserFunctionError` with its traceback.
+    task → driver  Spark hands on the text of a Python traceback. Its last part is the error that `run_in_slot` raised,
+                   whose message has the operator, the key and the user's own traceback. Its attributes are a note.
+    sink           An error of a sink names the sink, its output and the batch.
+    query          Spark hands on another traceback as text, of the function of foreachBatch: the cause comes first.
 
 Thread safety: pure functions.
 """
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import re
 import sys
 import traceback
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from emberstate import errors
-from emberstate.errors import EmberstateError, RowTypeError, UserFunctionError
+from emberstate.errors import EmberstateError, Place, RowTypeError, UserFunctionError
 from emberstate.runtime.functions.host import users_frames
 from emberstate.spark.slot.messages import SlotFailure
 
 #: Longer messages lose their middle: they pass through Spark's own messages and logs.
 MAX_MESSAGE: Final = 1024 * 1024
+#: What a note with an error's attributes begins with.
+_NOTE: Final = "  place: "
 #: Where the traceback begins in a message that has one.
 TRACEBACK: Final = "\nTraceback (most recent call last)"
 
@@ -42,11 +41,12 @@ def failure_of(error: BaseException, where: str) -> SlotFailure:
     if kind is None:
         message = f"{type(error).__name__}: {error}\n  in: {where}\n{users_traceback(error)}"
         return SlotFailure(UserFunctionError.__name__, shortened(message))
-    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    place = place_text(error) if isinstance(error, EmberstateError) else "{}"
+    text = _text(error)
     if kind in (UserFunctionError, RowTypeError):  # what the user did comes first
         said, trace, rest = text.partition(TRACEBACK)
-        return SlotFailure(kind.__name__, shortened(f"{said}\n  in: {where}{trace}{rest}"), number)
-    return SlotFailure(kind.__name__, shortened(f"{where}: {text}"), number)
+        return SlotFailure(kind.__name__, shortened(f"{said}\n  in: {where}{trace}{rest}"), number, place)
+    return SlotFailure(kind.__name__, shortened(f"{where}: {text}"), number, place)
 
 
 def users_traceback(error: BaseException) -> str:
@@ -59,7 +59,48 @@ def raised(failure: SlotFailure) -> EmberstateError:
     kind = getattr(errors, failure.error, None)
     if not (isinstance(kind, type) and issubclass(kind, EmberstateError)):
         return UserFunctionError(f"{failure.error}: {failure.message}")
-    return kind(failure.message) if failure.errno is None else kind(failure.errno, failure.message)
+    arguments = (failure.message,) if failure.errno is None else (failure.errno, failure.message)
+    return kind(*arguments, **_place_of(failure.place))
+
+
+def place_text(error: EmberstateError) -> str:
+    """An error's attributes as a literal; a key that is none, such as a datetime, or that is long, as text.
+
+    >>> place_text(errors.UserFunctionError("x", operator="rate", slot=1, key=("ann", 7)))
+    "{'operator': 'rate', 'slot': 1, 'key': ('ann', 7)}"
+    """
+    place = error.place
+    if "key" in place and not _is_literal(place["key"]):
+        place["key"] = f"{place['key']!r:.1000}"
+    return repr(place)
+
+
+def _is_literal(key: Any) -> bool:
+    text = repr(key)
+    try:
+        return len(text) <= 1000 and bool(ast.literal_eval(text) == key)
+    except (ValueError, SyntaxError):
+        return False
+
+
+def _place_of(text: str) -> Place:
+    """What `place_text` has written."""
+    try:
+        found = ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return {}
+    known = Place.__annotations__
+    return cast(Place, {name: found[name] for name in known if name in found} if isinstance(found, dict) else {})
+
+
+@contextlib.contextmanager
+def noting_place() -> Iterator[None]:
+    """In a task: add its attributes to an error as a note, which is part of the traceback that Spark hands on."""
+    try:
+        yield
+    except EmberstateError as error:
+        error.add_note(f"{_NOTE}{place_text(error)}")
+        raise
 
 
 def shortened(text: str) -> str:
@@ -95,7 +136,7 @@ def emberstate_error(error: BaseException, where: str) -> errors.EmberstateError
         return error
     text = str(error)
     if "ModuleNotFoundError: No module named 'emberstate'" in text:
-        return errors.LifecycleError(
+        return errors.InstallationError(
             f"{where}: the Python of Spark's executors has no emberstate. Set PYSPARK_PYTHON to one that has it (in "
             f"local mode: {sys.executable}), or install it there."
         )
@@ -105,8 +146,9 @@ def emberstate_error(error: BaseException, where: str) -> errors.EmberstateError
     kind = getattr(errors, found[1], None)
     if not isinstance(kind, type) or not issubclass(kind, errors.EmberstateError):
         return None
-    message = _END.split(found[2], maxsplit=1)[0].rstrip()
-    return kind(message)  # it says where
+    text = _END.split(found[2], maxsplit=1)[0].rstrip()
+    message, noted, place = text.rpartition(f"\n{_NOTE}")
+    return kind(message, **_place_of(place)) if noted else kind(text)  # it says where
 
 
 @contextlib.contextmanager
@@ -120,9 +162,12 @@ def naming_sink(pipeline: str, sink: Any, output: tuple[str, str], batch: int) -
         after = "The batch is committed; a query delivers it again when it is started again."
         found = emberstate_error(error, where)  # of reading the output, in a task
         if found is not None:
-            raise _remade(found, f"{where} failed: {_text(found)} {after}") from error
-        said = f"{type(error).__name__}: {str(error).partition(_JVM)[0]}"
-        raise errors.UserFunctionError(f"{where} raised {said}\n  {after}\n{users_traceback(error)}") from error
+            said = found.reworded(f"{where} failed: {_text(found)} {after}")
+            raise said.located(operator=output[0], batch=batch) from error
+        message = f"{type(error).__name__}: {str(error).partition(_JVM)[0]}"
+        raise UserFunctionError(
+            f"{where} raised {message}\n  {after}\n{users_traceback(error)}", operator=output[0], batch=batch
+        ) from error
 
 
 def summary(error: BaseException) -> str:
@@ -154,17 +199,10 @@ def cause_first(error: Exception, where: str) -> Exception:
     if not isinstance(error, errors.EmberstateError) or isinstance(error, errors.InvariantError):
         return error
     short = summary(error)
-    raised = _remade(error, short if where in short else f"{where}: {short}")
-    raised.__cause__ = _remade(error, _text(error))
+    raised = error.reworded(short if where in short else f"{where}: {short}")
+    raised.__cause__ = error.reworded(_text(error))
     return raised
 
 
 def _text(error: BaseException) -> str:
     return error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-
-
-def _remade(error: errors.EmberstateError, text: str) -> errors.EmberstateError:
-    """An error of the same class with another text."""
-    if isinstance(error, OSError) and error.errno is not None:
-        return type(error)(error.errno, text)
-    return type(error)(text)

@@ -139,6 +139,8 @@ class SlotFailure(Message, frozen=True):
     error: str
     message: str
     errno: int | None = None
+    #: Its attributes, as `failure.place_text` writes them.
+    place: str = "{}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from emberstate.runtime.rows.columns import BROADCAST_COLUMN
 from emberstate.spark.slot.client import SlotId, run_in_slot
+from emberstate.spark.slot.failure import noting_place
 from emberstate.spark.slot.messages import SlotRequest
 
 #: The columns of what a keyed stage returns to the driver: one row per slot.
@@ -53,7 +54,8 @@ class SlotShim:
             if BROADCAST_COLUMN in schema.names:
                 rules, rows, schema = _split(rows, schema)
                 request = msgspec.structs.replace(request, broadcast_rows=rules)
-        answer = run_in_slot(slot_id, request, lambda: self.program.value, rows, schema)
+        with noting_place():
+            answer = run_in_slot(slot_id, request, lambda: self.program.value, rows, schema)
         yield pa.RecordBatch.from_arrays(
             [pa.array([slot], pa.int32()), pa.array([answer.to_bytes()], pa.binary())], names=["slot", "answer"]
         )
