@@ -1,9 +1,9 @@
 """The interface of triggers: when a window's result is emitted, and when its content is dropped.
 
-A trigger is asked for every row of a window and for every timer it registered for one. What it has to remember it
-keeps in states of the window (`TriggerContext.get_partitioned_state`), named in `states`; so it remembers through
-restarts, and one trigger object serves all keys and windows. Times are int64 microseconds. Triggers that are ready
-to use are in `triggers`.
+The runtime calls a trigger for every row of a window and for every timer that it registered for one. A trigger keeps
+what it remembers in states of the window (`TriggerContext.get_partitioned_state`), listed in `states`: so it survives
+restarts, and one trigger object serves all keys and windows. Times are int64 microseconds. `triggers` has triggers
+ready to use.
 
 >>> TriggerResult.FIRE_AND_PURGE.is_fire, TriggerResult.FIRE.is_purge
 (True, False)
@@ -15,10 +15,14 @@ from __future__ import annotations
 
 import abc
 import enum
-from typing import Any
+from typing import Any, Final
 
 from emberstate.errors import StateDeclarationError
+from emberstate.runtime.functions.domain_timers import TimeDomain
 from emberstate.state.descriptors import StateDescriptor
+
+EVENT: Final = TimeDomain.EVENT
+PROCESSING: Final = TimeDomain.PROCESSING
 
 
 class TriggerResult(enum.Enum):
@@ -35,35 +39,47 @@ class TriggerResult(enum.Enum):
 
 
 class TriggerContext(abc.ABC):
-    """What a trigger can see and do, for the current key and one window."""
+    """What a trigger can read and do, for the current key and one window."""
 
     __slots__ = ()
 
-    @property
     @abc.abstractmethod
-    def watermark(self) -> int:
-        """The watermark; the least int64 before there is one."""
+    def now(self, domain: TimeDomain) -> int:
+        """The watermark or the transaction's processing time; the least int64 while there is none."""
+
+    @abc.abstractmethod
+    def register_timer(self, domain: TimeDomain, time: int) -> None:
+        """Call the trigger back for this window when the domain's time reaches `time`; twice is once."""
+
+    @abc.abstractmethod
+    def delete_timer(self, domain: TimeDomain, time: int) -> None:
+        """Delete a timer of this window, if it is registered."""
 
     @property
-    @abc.abstractmethod
+    def watermark(self) -> int:
+        """The watermark; the least int64 while there is none."""
+        return self.now(EVENT)
+
+    @property
     def processing_time(self) -> int:
         """The transaction's processing time."""
+        return self.now(PROCESSING)
 
-    @abc.abstractmethod
     def register_event_time_timer(self, time: int) -> None:
-        """Have `on_event_time` called for this window when the watermark reaches `time`; twice is once."""
+        """Call `on_event_time` for this window when the watermark reaches `time`; twice is once."""
+        self.register_timer(EVENT, time)
 
-    @abc.abstractmethod
     def register_processing_time_timer(self, time: int) -> None:
-        """Have `on_processing_time` called for this window at `time`; twice is once."""
+        """Call `on_processing_time` for this window at `time`; twice is once."""
+        self.register_timer(PROCESSING, time)
 
-    @abc.abstractmethod
     def delete_event_time_timer(self, time: int) -> None:
-        """Take a registration back, if there is one."""
+        """Delete an event-time timer of this window, if it is registered."""
+        self.delete_timer(EVENT, time)
 
-    @abc.abstractmethod
     def delete_processing_time_timer(self, time: int) -> None:
-        """Take a registration back, if there is one."""
+        """Delete a processing-time timer of this window, if it is registered."""
+        self.delete_timer(PROCESSING, time)
 
     @abc.abstractmethod
     def get_partitioned_state(self, descriptor: StateDescriptor) -> Any:
@@ -71,7 +87,7 @@ class TriggerContext(abc.ABC):
 
     @abc.abstractmethod
     def merge_partitioned_state(self, descriptor: StateDescriptor) -> None:
-        """In `on_merge` only: move what the merged windows have of a state into the window they became."""
+        """In `on_merge` only: merge a state of the merged windows into that of the window they became."""
 
 
 class Trigger(abc.ABC):
@@ -79,17 +95,17 @@ class Trigger(abc.ABC):
 
     @property
     def states(self) -> tuple[StateDescriptor, ...]:
-        """The states that the trigger uses, so that they are known before the first row comes."""
+        """The states that the trigger uses; they are registered before the first row comes."""
         return ()
 
     @property
     def can_merge(self) -> bool:
-        """Whether it works for windows that merge; it has `on_merge` then."""
+        """Whether it works for windows that merge; if so, it implements `on_merge`."""
         return False
 
     @property
     def may_purge(self) -> bool:
-        """Whether it ever answers PURGE. Overlapping windows share their content unless they may be purged alone."""
+        """Whether it ever returns PURGE. If not, overlapping windows share their content."""
         return True
 
     @abc.abstractmethod
