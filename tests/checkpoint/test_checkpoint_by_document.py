@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.checkpoint.counting_job import file_job
+from tests.checkpoint.counting import file_job
 from tests.checkpoint.files.test_state_file_by_document import (
     APPENDED,
     CLEARED,
@@ -213,7 +213,7 @@ def test_what_the_library_writes_now_is_what_the_document_says(tmp_path: Path) -
     """Catches: a format that moves on while the document stays."""
     for parallelism, batches in ((1, 13), (3, 2), (2, 2)):
         job = file_job(tmp_path, parallelism)
-        job.slots[-1]._inline_bytes = 0
+        job.slot(parallelism - 1)._inline_bytes = 0
         job.run(batches)
         found = content(tmp_path, by_name(newest(tmp_path), "counts"))
         assert as_job_content(found) == job.content()

@@ -13,23 +13,12 @@ import pytest
 
 from emberstate.checkpoint.backends import FsStateBackend, MemoryStateBackend, StateBackend
 from emberstate.checkpoint.commit.messages import Acknowledgement, SlotTask
-from emberstate.checkpoint.commit.slot import SlotCheckpoint
 from emberstate.checkpoint.manifest.catalogue import checkpoint_numbers, verify
-from emberstate.checkpoint.restore.operators import OperatorSpec
 from emberstate.errors import FencedError, StateDeclarationError, StorageError
 from emberstate.state.descriptors import ValueStateDescriptor
-from emberstate.state.keyed_state_backend import KeyedStateBackend
-from tests.checkpoint.counting_job import (
-    GROUPS,
-    KEYS,
-    Content,
-    CountingJob,
-    apply,
-    content_of,
-    declare,
-    expected_after,
-    rows_of,
-)
+from tests.checkpoint.counting import COUNTING, GROUPS, KEYS, counting_job, expected_after
+from tests.checkpoint.driver import Job
+from tests.checkpoint.work import Content, States, put
 from tests.storage.s3_server import BUCKET, S3Server, s3_server
 
 
@@ -39,17 +28,17 @@ def server() -> Iterator[S3Server]:
         yield running
 
 
-def run_with_rescaling(backend: StateBackend, batches: int, *parallelisms: int) -> CountingJob:
+def run_with_rescaling(backend: StateBackend, batches: int, *parallelisms: int) -> Job:
     """The job at several parallelisms, one after the other; the last is left open."""
     done = 0
     for parallelism in parallelisms:
-        job = CountingJob(backend, parallelism)
+        job = counting_job(backend, parallelism)
         assert job.next_batch == done
         job.run(batches)
         done += batches
         assert job.content() == expected_after(done)
         job.close()
-    job = CountingJob(backend, 2)
+    job = counting_job(backend, 2)
     assert job.restored() == expected_after(done)
     job.run(1)
     return job
@@ -71,57 +60,43 @@ BIG = ValueStateDescriptor("big", bytes)
 SMALL = ValueStateDescriptor("small", int)
 
 
-def declare_big(backend: KeyedStateBackend) -> None:
-    backend.get_partitioned_state(BIG)
-    backend.get_partitioned_state(SMALL)
+def big_job() -> Job:
+    """A job whose states may have 100,000 bytes."""
+    job = Job(MemoryStateBackend(max_state_size=100_000), States(BIG, SMALL))
+    job.open()
+    return job
 
 
-class BigJob:
-    """A job with a state of given size."""
-
-    def __init__(self, backend: StateBackend) -> None:
-        from emberstate.checkpoint.commit.coordinator import CheckpointCoordinator
-
-        spec = OperatorSpec(name="sums", key_schema=KEYS, max_parallelism=GROUPS)
-        self.coordinator = CheckpointCoordinator.open(backend.open_storage(), "job", [spec])
-        self.slot: SlotCheckpoint = backend.make_slot(KEYS, declare_big, max_parallelism=GROUPS)
-        self.batch = 0
-
-    def run(self, values: dict[str, bytes]) -> None:
-        transaction: Any = self.coordinator.begin(self.batch, query="q", source=str(self.batch))
-        self.slot.start(transaction.tasks[0])
-        for key, value in values.items():
-            self.slot.backend.set_current_key(key)
-            self.slot.backend.get_partitioned_state(BIG).update(value)
-            self.slot.backend.get_partitioned_state(SMALL).update(len(value))
-        self.coordinator.commit(transaction, [self.slot.prepare()])
-        self.batch += 1
+def write(job: Job, values: dict[str, bytes]) -> None:
+    """Commit a batch that writes values, and their lengths."""
+    rows: list[Any] = [(key, put(BIG, value)) for key, value in values.items()]
+    job.feed(*rows, *((key, put(SMALL, len(value))) for key, value in values.items()))
 
 
-MESSAGE = r"state 'big' of operator 'sums' has [0-9,]+ bytes in one slot.*at most 100,000 .*Use FsStateBackend\(uri\)"
+MESSAGE = r"state 'big' of operator 'op' has [0-9,]+ bytes in one slot.*at most 100,000 .*Use FsStateBackend\(uri\)"
 
 
 def test_a_state_larger_than_memory_takes_is_named() -> None:
     """Catches: a driver that runs out of memory; an error that leaves open which state, or what to do."""
-    job = BigJob(MemoryStateBackend(max_state_size=100_000))
-    job.run({"a": b"x" * 60_000})
+    job = big_job()
+    write(job, {"a": b"x" * 60_000})
     with pytest.raises(StorageError, match=MESSAGE):
-        job.run({"b": b"y" * 60_000})
-    job.run({"b": b"y" * 30_000})  # the batch is run again, with less
+        write(job, {"b": b"y" * 60_000})
+    write(job, {"b": b"y" * 30_000})  # the batch is run again, with less
     with pytest.raises(StorageError, match=MESSAGE):
-        job.run({f"k{i}": b"z" * 100 for i in range(500)})
-    job.run({"a": b"x"})
-    job.run({"c": b"x" * 60_000})  # superseded bytes do not count
+        write(job, {f"k{i}": b"z" * 100 for i in range(500)})
+    write(job, {"a": b"x"})
+    write(job, {"c": b"x" * 60_000})  # superseded bytes do not count
 
 
 def test_the_limit_counts_bytes_before_compression() -> None:
     """Catches: zeros that compress to nothing and fill the memory once they are restored."""
-    job = BigJob(MemoryStateBackend(max_state_size=100_000))
+    job = big_job()
     with pytest.raises(StorageError, match=MESSAGE):
-        job.run({"a": bytes(200_000)})
-    job.run({"a": bytes(90_000)})
+        write(job, {"a": bytes(200_000)})
+    write(job, {"a": bytes(90_000)})
     for _ in range(30):  # a chain of rewrites of one value: never more than one of them counts
-        job.run({"a": bytes(90_000)})
+        write(job, {"a": bytes(90_000)})
 
 
 @pytest.mark.parametrize("size", [0, -1, 1.5, True, "5 MB", None])
@@ -133,17 +108,17 @@ def test_a_limit_that_is_none(size: Any) -> None:
 
 def run_in_slot(backend: bytes, task: bytes) -> tuple[bytes, Content]:
     """A slot in a process of its own: what it acknowledges and holds."""
-    slot = pickle.loads(backend).make_slot(KEYS, declare, max_parallelism=GROUPS)
+    slot = pickle.loads(backend).make_slot(KEYS, COUNTING.declare, max_parallelism=GROUPS)
     found = SlotTask.from_bytes(task)
     slot.start(found)
-    apply(slot.backend, found.batch.id, rows_of(found.batch.id))
-    return slot.prepare().to_bytes(), content_of(slot.backend)
+    COUNTING.apply(slot.backend, found.batch.id, COUNTING.rows(found.batch.id))
+    return slot.prepare().to_bytes(), COUNTING.content(slot.backend)
 
 
 def test_slots_in_other_processes_are_served_through_their_tasks() -> None:
     """Catches: a backend whose checkpoints do not travel, and slots that look for them where they are."""
     backend = MemoryStateBackend(max_state_size=1234567)
-    job = CountingJob(backend, 2)
+    job = counting_job(backend, 2)
     job.run(5)
     copy = pickle.loads(pickle.dumps(backend))
     assert repr(copy) == repr(backend) == "MemoryStateBackend(max_state_size=1234567)"
@@ -156,7 +131,6 @@ def test_slots_in_other_processes_are_served_through_their_tasks() -> None:
             results = [future.result(120) for future in done]
             assert {**results[0][1], **results[1][1]} == expected_after(batch + 1)
             job.coordinator.commit(transaction, [Acknowledgement.from_bytes(data) for data, _ in results])
-    job.next_batch = 7
     assert job.restored() == expected_after(7)
     job.close()
 
@@ -171,11 +145,11 @@ def test_a_job_in_files(name: str, tmp_path: Path) -> None:
     """Catches: a location with an odd name that is written to one place and looked for in another."""
     place = tmp_path / name
     backend = pickle.loads(pickle.dumps(FsStateBackend(place if ":" in name else str(place))))
-    job = run_with_rescaling(backend, 2, 1, 3, 8, 1) if name == "plain" else CountingJob(backend, 2)
+    job = run_with_rescaling(backend, 2, 1, 3, 8, 1) if name == "plain" else counting_job(backend, 2)
     job.run(2)
     job.close()
     assert checkpoint_numbers(FsStateBackend(place).open_storage()) and place.is_dir()
-    again = CountingJob(FsStateBackend(place), 1)
+    again = counting_job(FsStateBackend(place), 1)
     assert again.restored() == expected_after(again.next_batch)
     again.close()
     assert [entry.name for entry in tmp_path.iterdir()] == [name]
@@ -184,12 +158,12 @@ def test_a_job_in_files(name: str, tmp_path: Path) -> None:
 def test_a_file_uri_and_a_path_are_the_same_place(tmp_path: Path) -> None:
     """Catches: a job that starts anew because its location is written differently."""
     place = tmp_path / "with blanks é"
-    job = CountingJob(FsStateBackend(place.as_uri()))
+    job = counting_job(FsStateBackend(place.as_uri()))
     job.run(2)
     job.close()
     assert "%20" in place.as_uri()
     for uri in (place, str(place), f"file://localhost{place.as_uri()[7:]}"):
-        again = CountingJob(FsStateBackend(uri))
+        again = counting_job(FsStateBackend(uri))
         assert again.next_batch == 2 and again.restored() == expected_after(2)
         again.close()
 
@@ -215,7 +189,7 @@ def test_a_job_in_s3(server: S3Server) -> None:
     """Catches: a whole job, with rescaling, that object storage serves otherwise than files do."""
     backend = pickle.loads(pickle.dumps(s3(server, "whole job/é")))
     job = run_with_rescaling(backend, 1, 1, 3)
-    job.slots[0]._inline_bytes = job.slots[1]._inline_bytes = 0
+    job.slot(0)._inline_bytes = job.slot(1)._inline_bytes = 0
     manifest = job.run(2)
     assert {ref.path.split("/")[0] for ref in manifest.file_refs()} >= {"state", "output"}
     assert verify(job.storage, manifest).problems == ()
@@ -228,11 +202,11 @@ def test_a_job_in_s3(server: S3Server) -> None:
 def test_fencing_in_s3(server: S3Server) -> None:
     """Catches: two drivers that both commit to one bucket."""
     backend = s3(server, "fencing")
-    old = CountingJob(backend)
+    old = counting_job(backend)
     old.run(2)
     transaction = old.begin()
     acknowledgements = old.prepare(transaction)
-    new = CountingJob(backend)
+    new = counting_job(backend)
     with pytest.raises(FencedError, match=r"was taken over by incarnation 2 \(host .*, pid \d+, started 20"):
         old.coordinator.commit(transaction, acknowledgements)
     with pytest.raises(FencedError):
@@ -246,7 +220,7 @@ def test_fencing_in_s3(server: S3Server) -> None:
 @pytest.mark.reliability(11)
 def test_a_commit_whose_reply_is_lost_in_s3(server: S3Server) -> None:
     """Catches: a commit that was made, taken for another's or made again."""
-    job = CountingJob(s3(server, "lost"))
+    job = counting_job(s3(server, "lost"))
     job.run(1)
     lost: list[str] = []
 

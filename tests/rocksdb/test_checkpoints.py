@@ -24,7 +24,8 @@ from emberstate.errors import StateDeclarationError
 from emberstate.rocksdb.rocksdb_keyed_state_backend import RocksDBKeyedStateBackend
 from emberstate.storage.interface import Storage
 from emberstate.testing.faults import FaultPlan, FaultyStorage, Gate
-from tests.checkpoint.counting_job import KEYS, CountingJob, expected_after, over_the_wire
+from tests.checkpoint.counting import KEYS, counting_job, expected_after
+from tests.checkpoint.driver import Job, over_the_wire
 from tests.effort import examples
 from tests.patience import PATIENCE
 from tests.rocksdb.conftest import LIMIT
@@ -49,7 +50,7 @@ def on_the_heap(place: Path) -> FsStateBackend:
 BACKENDS: dict[str, Callable[[Path], StateBackend]] = {"heap": on_the_heap, "rocksdb": in_rocksdb}
 
 
-def attempt_in_vain(job: CountingJob) -> None:
+def attempt_in_vain(job: Job) -> None:
     """Prepare a batch of wrong rows that is never committed."""
     job.prepare(job.begin(), rows=["wrong", "k1", "rows"])
 
@@ -58,12 +59,12 @@ def test_a_job_is_rescaled(tmp_path: Path) -> None:
     """Catches: state lost, doubled or given to the wrong slot by a restart at another parallelism."""
     done = 0
     for parallelism in (1, 3, 2):
-        job = CountingJob(in_rocksdb(tmp_path), parallelism)
+        job = counting_job(in_rocksdb(tmp_path), parallelism)
         job.run(4)
         attempt_in_vain(job)
         job.run(3)
         done += 7
-        assert all(isinstance(slot.backend, RocksDBKeyedStateBackend) for slot in job.slots)
+        assert all(isinstance(slot.backend, RocksDBKeyedStateBackend) for slot in job.slots.values())
         assert job.content() == job.restored() == expected_after(done)
         assert verify(job.storage, job.coordinator.latest).problems == ()
         job.close()
@@ -72,9 +73,9 @@ def test_a_job_is_rescaled(tmp_path: Path) -> None:
 
 def test_a_failed_attempt_is_rolled_back_and_a_committed_one_is_kept(tmp_path: Path) -> None:
     """Catches: rows of an attempt that failed in the next one's delta, and restores where none is needed."""
-    job = CountingJob(in_rocksdb(tmp_path))
+    job = counting_job(in_rocksdb(tmp_path))
     job.run(3)
-    (slot,) = job.slots
+    slot = job.slot()
     for _ in range(3):
         attempt_in_vain(job)
     assert slot.start(over_the_wire(job.begin().tasks[0])) == "rolled back"
@@ -98,7 +99,7 @@ def test_any_history_on_either_backend(history: list[str]) -> None:
     """
     with tempfile.TemporaryDirectory() as directory:
         backends = [make(Path(directory)) for make in BACKENDS.values()]
-        job = CountingJob(backends[1], 2, policy=BASES)
+        job = counting_job(backends[1], 2, policy=BASES)
         for event in history:
             match event:
                 case "commit":
@@ -107,13 +108,12 @@ def test_any_history_on_either_backend(history: list[str]) -> None:
                     attempt_in_vain(job)
                 case "lose the slots":
                     job.close()
-                    job.slots = job.make_slots()
                 case _:
                     job.close()
                     backends.reverse()
                     if event != "change over":
                         backends.reverse()
-                    job = CountingJob(backends[1], int(event[-1]) if event[-1].isdigit() else 2, policy=BASES)
+                    job = counting_job(backends[1], int(event[-1]) if event[-1].isdigit() else 2, policy=BASES)
         assert job.restored() == expected_after(job.next_batch)
         job.run(1)
         assert job.content() == expected_after(job.next_batch)
@@ -135,8 +135,8 @@ class HeldBackend(RocksDBStateBackend):
 def test_a_base_is_written_in_the_background_while_the_owner_goes_on(tmp_path: Path) -> None:
     """Catches: a base with rows of later batches, or of a failed one; an owner that waits for it."""
     gate = Gate()
-    job = CountingJob(HeldBackend(tmp_path, gate), policy=BASES)
-    (slot,) = job.slots
+    job = counting_job(HeldBackend(tmp_path, gate), policy=BASES)
+    slot = job.slot()
     while slot.statistics().rewrites.begun == 0:  # type: ignore[union-attr]
         job.run(1)
     assert gate.reached.wait(PATIENCE)
@@ -153,7 +153,7 @@ def test_a_base_is_written_in_the_background_while_the_owner_goes_on(tmp_path: P
     assert job.coordinator.latest.operators[0].slots[0].files[0].kind == "base"
     assert job.content() == job.restored() == expected_after(job.next_batch)
     job.close()
-    again = CountingJob(on_the_heap(tmp_path), 3)
+    again = counting_job(on_the_heap(tmp_path), 3)
     assert again.restored() == expected_after(again.next_batch)
     again.close()
 
@@ -161,13 +161,12 @@ def test_a_base_is_written_in_the_background_while_the_owner_goes_on(tmp_path: P
 @pytest.mark.parametrize(("one", "other"), [("heap", "rocksdb"), ("rocksdb", "heap"), ("rocksdb", "rocksdb")])
 def test_a_savepoint_of_one_backend_starts_a_job_on_the_other(one: str, other: str, tmp_path: Path) -> None:
     """Catches: a savepoint that ties a job to the backend it was written by."""
-    job = CountingJob(BACKENDS[one](tmp_path / "one"), 2, policy=BASES)
+    job = counting_job(BACKENDS[one](tmp_path / "one"), 2, policy=BASES)
     job.run(9)
     job.coordinator.savepoint("moving")
     job.run(2)  # which the savepoint knows nothing of
-    new = CountingJob(BACKENDS[other](tmp_path / "other"), 3, savepoint=(job.storage, "moving"))
+    new = counting_job(BACKENDS[other](tmp_path / "other"), 3, savepoint=(job.storage, "moving"))
     job.close()
-    new.next_batch = 9
     assert new.restored() == expected_after(9)
     new.run(4)
     assert new.content() == new.restored() == expected_after(13)
@@ -178,7 +177,7 @@ FULL_DISK = """
     import json, os, resource, sys
     from pathlib import Path
     from emberstate.errors import StorageError
-    from tests.checkpoint.counting_job import COUNT, LOG, CountingJob, expected_after
+    from tests.checkpoint.counting import COUNT, LOG, counting_job, expected_after
     from tests.rocksdb.test_checkpoints import in_rocksdb
 
     def refusal(use):
@@ -188,9 +187,9 @@ FULL_DISK = """
             return str(error)
         return ""
 
-    job = CountingJob(in_rocksdb(Path(sys.argv[1])))
+    job = counting_job(in_rocksdb(Path(sys.argv[1])))
     job.run(3)
-    (slot,) = job.slots
+    slot = job.slot()
     task = job.begin().tasks[0]
     slot.start(task)
     plenty = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -209,7 +208,7 @@ FULL_DISK = """
     job.run(2)
     went_on = job.content() == job.restored() == expected_after(5)
     job.close()
-    again = CountingJob(in_rocksdb(Path(sys.argv[1])))
+    again = counting_job(in_rocksdb(Path(sys.argv[1])))
     restored = again.restored() == expected_after(5)
     again.close()
     left = os.listdir(Path(sys.argv[1]) / "local")
@@ -283,7 +282,7 @@ def test_without_the_extra_all_else_works_and_the_error_says_what_to_install(tmp
 
 def test_the_coordinator_has_no_local_files(tmp_path: Path) -> None:
     """Catches: a RocksDB that the driver opens, which holds no state, or a slot before its first task."""
-    job = CountingJob(in_rocksdb(tmp_path), 2)
+    job = counting_job(in_rocksdb(tmp_path), 2)
     job.begin()
     assert not (tmp_path / "local").exists()
     job.close()

@@ -28,22 +28,15 @@ from emberstate.errors import (
     StorageError,
 )
 from emberstate.keygroups import KeySchema
-from tests.checkpoint.counting_job import (
-    KEYS,
-    OPERATOR,
-    CountingJob,
-    SharedMemoryBackend,
-    SharedMemoryStorage,
-    apply,
-    declare,
-    expected_after,
-)
+from tests.checkpoint.counting import COUNTING, KEYS, OPERATOR, counting_job, expected_after
+from tests.checkpoint.driver import Job
 from tests.checkpoint.manifest.manifest_forgery import SUM
-from tests.checkpoint.small_job import SharedMemory, SmallJob
+from tests.checkpoint.small_job import SmallJob
+from tests.checkpoint.stored import SharedMemory, StorageBackend
 from tests.patience import PATIENCE
 
 
-def begun(job: CountingJob, batch: int, **options: Any) -> Transaction | Redelivery:
+def begun(job: Job, batch: int, **options: Any) -> Transaction | Redelivery:
     return job.coordinator.begin(batch, **{"query": "q", "source": str(batch), **options})
 
 
@@ -53,7 +46,7 @@ def begun(job: CountingJob, batch: int, **options: Any) -> Transaction | Redeliv
 def test_a_job_without_state_begins_with_batch_0_or_with_the_one_that_is_named() -> None:
     """Catches: a query in the middle whose state is gone counted from zero; a batch that is named and refused; a job
     with state that may begin anywhere."""
-    storage = SharedMemoryStorage()
+    storage = SharedMemory()
     counts = OperatorSpec(name="counts", key_schema=KeySchema.from_python(str))
     for first in (0, 7):
         coordinator = CheckpointCoordinator.open(storage, "clicks", [counts], first_batch=first)
@@ -66,9 +59,8 @@ def test_a_job_without_state_begins_with_batch_0_or_with_the_one_that_is_named()
 
 def test_a_job_that_was_told_so_goes_on_from_any_batch() -> None:
     """Catches: a job that cannot be attached to a query which runs already."""
-    job = CountingJob(first_batch=41)
+    job = counting_job(first_batch=41)
     assert isinstance(begun(job, 41), Transaction)
-    job.next_batch = 41
     job.run(2)
     assert job.coordinator.latest.batch is not None and job.coordinator.latest.batch.id == 42
     job.close()
@@ -76,7 +68,7 @@ def test_a_job_that_was_told_so_goes_on_from_any_batch() -> None:
 
 def test_the_next_batch_runs_and_the_last_is_redelivered() -> None:
     """Catches: a batch that is computed twice, or whose output is not there to be delivered again."""
-    job = CountingJob(parallelism=2)
+    job = counting_job(parallelism=2)
     manifest = job.run(3)
     for _ in range(2):
         again = begun(job, 2)
@@ -84,7 +76,7 @@ def test_the_next_batch_runs_and_the_last_is_redelivered() -> None:
     outputs = {output.slot: read_ref(job.storage, output.place) for output in manifest.outputs}
     assert outputs == {0: b"slot 0 batch 2", 1: b"slot 1 batch 2"}
     # And by a later incarnation, whose opening holds the same.
-    later = CountingJob(job.backend, 3)
+    later = counting_job(job.backend, 3)
     found = begun(later, 2)
     assert isinstance(found, Redelivery) and found.manifest.outputs == manifest.outputs
     assert found.manifest.kind == "opening"
@@ -108,7 +100,7 @@ def test_the_next_batch_runs_and_the_last_is_redelivered() -> None:
 )
 def test_any_other_batch_is_refused(batch: int, changes: dict[str, Any], message: str) -> None:
     """Catches: input skipped or counted twice because two checkpoints are not of one piece."""
-    job = CountingJob()
+    job = counting_job()
     job.run(3)
     before = job.storage.list()
     with pytest.raises(RestoreRefusedError, match=message):
@@ -126,7 +118,7 @@ def test_any_other_batch_is_refused(batch: int, changes: dict[str, Any], message
 )
 def test_what_no_batch_can_be(options: dict[str, Any]) -> None:
     """Catches: a batch whose checkpoint could not be read again."""
-    job = CountingJob()
+    job = counting_job()
     with pytest.raises(StateDeclarationError):
         begun(job, 0, **options)
     with pytest.raises(StateDeclarationError):
@@ -141,12 +133,12 @@ def test_what_no_batch_can_be(options: dict[str, Any]) -> None:
 def test_a_rerun_gets_the_times_of_the_first_run() -> None:
     """Catches: a batch that is run again at another time, and gives another result."""
     clock = ManualClock(1_000)
-    job = CountingJob(clock=clock)
+    job = counting_job(clock=clock)
     first = job.begin(0, watermark=7)
     assert (first.batch.processing_time, first.batch.watermark) == (1_000, 7)
     clock.set(2_000)
     assert job.begin(0, watermark=99).batch == first.batch
-    later = CountingJob(job.backend, 2, clock=clock)
+    later = counting_job(job.backend, 2, clock=clock)
     assert later.begin(0, watermark=99).batch == first.batch
     assert all(task.batch == first.batch for task in later.begin(0).tasks)
     later.run()
@@ -158,13 +150,13 @@ def test_a_rerun_gets_the_times_of_the_first_run() -> None:
 
 def test_a_rerun_with_other_input_is_refused() -> None:
     """Catches: the same batch with other rows, when the first run may have been committed elsewhere."""
-    job = CountingJob()
+    job = counting_job()
     job.run(1)
     job.begin(1)
     with pytest.raises(RestoreRefusedError, match=r"batch 1 was begun with source '1' and .* 'x'.*from a savepoint"):
         job.begin(1, source="x")
     job.begin(1)
-    fresh = CountingJob()
+    fresh = counting_job()
     fresh.begin(0)
     with pytest.raises(RestoreRefusedError, match=r"begun with query 'q' and .* 'r'.*in an empty location"):
         fresh.begin(0, query="r")
@@ -175,19 +167,19 @@ def test_a_rerun_with_other_input_is_refused() -> None:
 def test_an_intent_of_another_lineage_is_not_found() -> None:
     """Catches: a job that goes back on purpose, and is held to what was begun from there before."""
     clock = ManualClock(1_000)
-    job = CountingJob(clock=clock, retained=20)
+    job = counting_job(clock=clock, retained=20)
     back = job.run(2).number
     job.run(3)
     clock.set(9_000)
-    again = CountingJob(job.backend, clock=clock, start_from=back, retained=20)
+    again = counting_job(job.backend, clock=clock, start_from=back, retained=20)
     assert again.restored() == expected_after(2)
     again.close()
-    again = CountingJob(job.backend, clock=clock, start_from=back, retained=20)
+    again = counting_job(job.backend, clock=clock, start_from=back, retained=20)
     transaction = again.begin(2, source="other rows now")
     assert transaction.batch.processing_time == 9_000
     clock.set(9_500)
     # Started once more, without going back: the intent of this lineage is found, and none of the older.
-    third = CountingJob(job.backend, clock=clock)
+    third = counting_job(job.backend, clock=clock)
     assert third.begin(2, source="other rows now").batch.processing_time == 9_000
     with pytest.raises(RestoreRefusedError, match="was begun with source 'other rows now'"):
         third.begin(2)
@@ -198,21 +190,21 @@ def test_an_intent_of_another_lineage_is_not_found() -> None:
 def test_going_on_from_the_newest_is_no_new_lineage() -> None:
     """Catches: a start that names the newest checkpoint and forgets what was begun from it."""
     clock = ManualClock(1_000)
-    job = CountingJob(clock=clock)
+    job = counting_job(clock=clock)
     newest = job.run(2).number
     job.begin(2)
     clock.set(5_000)
-    again = CountingJob(job.backend, clock=clock, start_from=newest)
+    again = counting_job(job.backend, clock=clock, start_from=newest)
     assert again.begin(2).batch.processing_time == 1_000
     with pytest.raises(CheckpointCollectedError, match=r"checkpoint 77 is not in memory://.* There are 1 to "):
-        CountingJob(job.backend, start_from=77)
+        counting_job(job.backend, start_from=77)
     for one in (job, again):
         one.close()
 
 
 def test_the_watermark_never_goes_back() -> None:
     """Catches: rows that are late in one batch and in time in the next."""
-    job = CountingJob()
+    job = counting_job()
     seen = []
     for batch, watermark in enumerate([None, -5, 10, None, 4, 11]):
         transaction = job.begin(batch, watermark=watermark)
@@ -220,14 +212,14 @@ def test_the_watermark_never_goes_back() -> None:
         job.coordinator.commit(transaction, job.prepare(transaction))
         if batch == 3:  # through a restart
             job.close()
-            job = CountingJob(job.backend)
+            job = counting_job(job.backend)
     assert seen == [None, -5, 10, 10, 10, 11]
     job.close()
 
 
 def test_the_largest_event_time_is_that_of_all_batches_and_slots() -> None:
     """Catches: a watermark that is computed from the last batch alone."""
-    job = CountingJob(parallelism=2)
+    job = counting_job(parallelism=2)
     for batch, times in enumerate([(None, None), (5, 3), (None, 4), (None, 9), (-1, None)]):
         transaction = job.begin(batch)
         acknowledgements = [
@@ -277,7 +269,7 @@ BAD_ACKNOWLEDGEMENTS: dict[str, tuple[Change, str]] = {
 def test_acknowledgements_that_are_not_this_transactions(case: str) -> None:
     """Catches: a checkpoint that lacks a slot's changes, or has those of another attempt."""
     change, message = BAD_ACKNOWLEDGEMENTS[case]
-    job = CountingJob(parallelism=2)
+    job = counting_job(parallelism=2)
     job.run(2)
     before, latest = job.storage.list("checkpoints"), job.coordinator.latest
     transaction = job.begin()
@@ -286,14 +278,13 @@ def test_acknowledgements_that_are_not_this_transactions(case: str) -> None:
         job.coordinator.commit(transaction, change(good))
     assert job.storage.list("checkpoints") == before and job.coordinator.latest is latest
     job.coordinator.commit(transaction, good)  # nothing was spoilt
-    job.next_batch += 1
     assert job.restored() == expected_after(3)
     job.close()
 
 
 def test_a_stale_transaction_is_refused() -> None:
     """Catches: a commit on top of a checkpoint that it does not start from."""
-    job = CountingJob()
+    job = counting_job()
     old = job.begin()
     acknowledgements = job.prepare(old)
     job.coordinator.commit(old, acknowledgements)
@@ -305,7 +296,7 @@ def test_a_stale_transaction_is_refused() -> None:
 @pytest.mark.parametrize("seal", ["", "x", SUM + "\n", SUM[:-1]])
 def test_messages_that_make_no_sense_are_refused_on_arrival(seal: str) -> None:
     """Catches: a damaged message that becomes part of a manifest, which then cannot be read."""
-    job = CountingJob()
+    job = counting_job()
     transaction = job.begin()
     (good,) = job.prepare(transaction)
     (bad,) = state(seal=seal)([good])
@@ -322,20 +313,19 @@ def test_messages_that_make_no_sense_are_refused_on_arrival(seal: str) -> None:
 
 def test_a_slot_that_changed_nothing_adds_nothing() -> None:
     """Catches: chains that grow though nothing happens."""
-    job = CountingJob(parallelism=2)
+    job = counting_job(parallelism=2)
     job.run(1)
     for batch in range(1, 5):
         transaction = job.begin(batch)
         manifest = job.coordinator.commit(transaction, job.prepare(transaction, rows=[]))
     assert [len(slot.files) for slot in manifest.operators[0].slots] == [1, 1]
-    job.next_batch = 5
     assert job.restored() == expected_after(1)
     job.close()
 
 
 def test_what_travelled_is_stored_once_for_all_slots() -> None:
     """Catches: a file per slot and batch for a few bytes each."""
-    job = CountingJob(parallelism=4)
+    job = counting_job(parallelism=4)
     before = job.storage.statistics().writes
     manifest = job.run(1)
     assert job.storage.statistics().writes == before + 3  # intent, bundle, manifest
@@ -349,18 +339,18 @@ def test_what_travelled_is_stored_once_for_all_slots() -> None:
 # -- rewrites -----------------------------------------------------------------------------------------------------
 
 
-def with_order() -> tuple[CountingJob, Transaction]:
+def with_order() -> tuple[Job, Transaction]:
     """A job whose chain has just become long enough for a rewrite to be ordered, and the transaction."""
-    job = CountingJob()
+    job = counting_job()
     job.run(12)
     transaction = job.begin()
     assert transaction.tasks[0].rewrite is not None
     return job, transaction
 
 
-def rewritten(job: CountingJob, transaction: Transaction) -> Acknowledgement:
+def rewritten(job: Job, transaction: Transaction) -> Acknowledgement:
     """An acknowledgement of the transaction that holds its rewrite."""
-    slot = job.slots[0]
+    slot = job.slot(0)
     slot.start(transaction.tasks[0])
     assert slot._writer is not None and slot._writer.wait(PATIENCE)
     (found,) = job.prepare(transaction)
@@ -374,7 +364,6 @@ def test_a_rewrite_is_adopted_and_what_came_after_stays() -> None:
     manifest = job.coordinator.commit(transaction, [rewritten(job, transaction)])
     assert [file.kind for file in manifest.operators[0].slots[0].files] == ["delta", "delta"]
     assert job.coordinator.statistics().adopted == 1 and not job.coordinator.unfinished
-    job.next_batch += 1
     assert job.restored() == expected_after(13)
     job.close()
 
@@ -396,7 +385,6 @@ def test_a_rewrite_that_does_not_fit_changes_nothing(case: str) -> None:
     manifest = job.coordinator.commit(transaction, [msgspec.structs.replace(acknowledgement, rewrite=rewrite)])
     assert manifest.operators[0].slots[0].files[:-1] == files
     assert job.coordinator.statistics().rejected == 1
-    job.next_batch += 1
     assert job.restored() == expected_after(13)
     later = job.begin()
     assert later.tasks[0].rewrite is not None  # and it is ordered anew
@@ -410,16 +398,14 @@ def test_an_order_holds_until_it_is_done_or_given_up() -> None:
     order = transaction.tasks[0].rewrite
     assert order is not None and job.coordinator.unfinished == {order.id}
     assert job.begin().tasks[0].rewrite == order  # a rerun
-    slot = job.slots[0]
+    slot = job.slot(0)
     slot.start(transaction.tasks[0])
     acknowledgement = msgspec.structs.replace(job.prepare(transaction)[0], rewrite=None, rewriting=order.id)
     job.coordinator.commit(transaction, [acknowledgement])
-    job.next_batch += 1
     again = job.begin()
     assert again.tasks[0].rewrite == order  # it goes on
     gone = msgspec.structs.replace(job.prepare(again)[0], rewrite=None, rewriting="")
     job.coordinator.commit(again, [gone])
-    job.next_batch += 1
     third = job.begin().tasks[0].rewrite
     assert third is not None and third.id != order.id  # the slot has lost it
     job.close()
@@ -428,16 +414,16 @@ def test_an_order_holds_until_it_is_done_or_given_up() -> None:
 # -- openings -----------------------------------------------------------------------------------------------------
 
 
-def opened(storage: SharedMemoryStorage, *specs: OperatorSpec, **options: Any) -> CheckpointCoordinator:
+def opened(storage: SharedMemory, *specs: OperatorSpec, **options: Any) -> CheckpointCoordinator:
     return CheckpointCoordinator.open(storage, "job", specs, **options)
 
 
 def test_operators_are_matched_by_name() -> None:
     """Catches: state lost with a renamed operator, or given to another."""
-    job = CountingJob()
+    job = counting_job()
     job.run(2)
     storage = job.storage
-    assert isinstance(storage, SharedMemoryStorage)
+    assert isinstance(storage, SharedMemory)
     counts = OperatorSpec(name=OPERATOR, key_schema=KEYS, max_parallelism=8)
     other = OperatorSpec(name="sums", key_schema=KEYS, max_parallelism=8)
     with pytest.raises(RestoreRefusedError, match=r"has state of operators \['counts'\].* drop_operators=\[…\]"):
@@ -456,9 +442,9 @@ def test_operators_are_matched_by_name() -> None:
 
 def test_an_opening_is_the_same_state_under_a_new_incarnation() -> None:
     """Catches: an opening that changes what it opens."""
-    job = CountingJob(parallelism=2)
+    job = counting_job(parallelism=2)
     before = job.run(3)
-    again = CountingJob(job.backend, 2)
+    again = counting_job(job.backend, 2)
     now = again.coordinator.latest
     assert (now.kind, now.number, now.writer.incarnation) == ("opening", before.number + 1, 2)
     assert now.parent is not None and (now.parent.number, now.parent.id) == (before.number, before.id)
@@ -474,8 +460,8 @@ def test_an_opening_is_the_same_state_under_a_new_incarnation() -> None:
 
 def test_two_operators_make_one_checkpoint() -> None:
     """Catches: a commit with one stage's changes and not the other's."""
-    storage = SharedMemoryStorage()
-    backend = SharedMemoryBackend(storage)
+    storage = SharedMemory()
+    backend = StorageBackend(storage)
     specs = [OperatorSpec(name=name, key_schema=KEYS, parallelism=2, max_parallelism=8) for name in ("one", "two")]
     coordinator = CheckpointCoordinator.open(storage, "job", specs)
     transaction = coordinator.begin(0, query="q", source="0")
@@ -484,9 +470,9 @@ def test_two_operators_make_one_checkpoint() -> None:
     assert where == [("one", 0), ("one", 1), ("two", 0), ("two", 1)]
     found = []
     for task in transaction.tasks:
-        slot = backend.make_slot(KEYS, declare, max_parallelism=8)
+        slot = backend.make_slot(KEYS, COUNTING.declare, max_parallelism=8)
         slot.start(task)
-        apply(slot.backend, 0, ["a", "b", "c", "d"])
+        COUNTING.apply(slot.backend, 0, ["a", "b", "c", "d"])
         found.append(slot.prepare([(task.operator, 1, b"x")]))
         slot.close()
     with pytest.raises(LifecycleError, match="'two' was not acknowledged"):
@@ -499,7 +485,7 @@ def test_two_operators_make_one_checkpoint() -> None:
 @pytest.mark.reliability(11)
 def test_a_commit_that_landed_after_all_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Catches: a process that takes its own commit for that of another, and stops for good."""
-    job = CountingJob()
+    job = counting_job()
     job.run(2)
     transaction = job.begin()
     acknowledgements = job.prepare(transaction)
@@ -516,7 +502,6 @@ def test_a_commit_that_landed_after_all_is_found(monkeypatch: pytest.MonkeyPatch
         job.coordinator.commit(transaction, acknowledgements)
     found = begun(job, 2)
     assert isinstance(found, Redelivery) and found.manifest == manifest[0]
-    job.next_batch = 3
     job.run(2)
     assert job.content() == expected_after(5) == job.restored()
     job.close()

@@ -19,15 +19,16 @@ from emberstate.clock import ManualClock
 from emberstate.errors import CorruptionError, RestoreRefusedError, StorageError
 from emberstate.storage.checksums import checksum
 from emberstate.storage.local import LocalStorage
-from tests.checkpoint.counting_job import CountingJob, SharedMemoryBackend, expected_after, file_job
+from tests.checkpoint.counting import counting_job, expected_after, file_job
 from tests.checkpoint.manifest.manifest_forgery import forge
+from tests.checkpoint.stored import StorageBackend
 from tests.patience import PATIENCE
 
 ROOT = Path(__file__).parents[3]
 
 WRITER = """
 import sys
-from tests.checkpoint.counting_job import file_job
+from tests.checkpoint.counting import file_job
 job = file_job(sys.argv[1], 2)
 job.run(int(sys.argv[2]))
 job.close()
@@ -77,11 +78,11 @@ def test_written_there_and_read_here(environment: dict[str, str], tmp_path: Path
 @pytest.mark.reliability(30)
 def test_clocks_that_disagree_and_go_back(caplog: pytest.LogCaptureFixture) -> None:
     """Catches: order that rests on a clock: the newest checkpoint or holder found by its time."""
-    backend, clock = SharedMemoryBackend(), ManualClock(10**15)
+    backend, clock = StorageBackend(), ManualClock(10**15)
     numbers = []
     for start, step in enumerate((0, -(10**14), 5, -(10**15) - 10**12, 2 * 10**15)):
         clock.advance(step)
-        job = CountingJob(backend, 1 + start % 2, clock=clock)
+        job = counting_job(backend, 1 + start % 2, clock=clock)
         assert job.coordinator.holder.incarnation == start + 1
         for _ in range(2):
             clock.advance(-7)
@@ -89,7 +90,7 @@ def test_clocks_that_disagree_and_go_back(caplog: pytest.LogCaptureFixture) -> N
         assert job.content() == expected_after(2 * start + 2)
         job.close()
     assert numbers == sorted(numbers)
-    job = CountingJob(backend, clock=clock)
+    job = counting_job(backend, clock=clock)
     assert job.restored() == expected_after(10)
     job.close()
 
@@ -99,14 +100,14 @@ import errno, subprocess, sys
 from emberstate.checkpoint.manifest.catalogue import checkpoint_numbers, read_checkpoint, verify
 from emberstate.checkpoint.backends import FsStateBackend
 from emberstate.errors import StorageError
-from tests.checkpoint.counting_job import KEYS, GROUPS, CountingJob, content_of, declare, expected_after
+from tests.checkpoint.counting import counting_job, expected_after
 mount = sys.argv[1]
 subprocess.run(["mount", "-t", "tmpfs", "tmpfs", mount], check=True)
-job = CountingJob(FsStateBackend(mount + "/root"), 2)
+job = counting_job(FsStateBackend(mount + "/root"), 2)
 job.run(3)
 transaction = job.begin()
 subprocess.run(["mount", "-o", "remount,ro", mount], check=True)
-for call in (lambda: job.coordinator.commit(transaction, job.prepare(transaction)), lambda: CountingJob(job.backend)):
+for call in (lambda: job.coordinator.commit(transaction, job.prepare(transaction)), lambda: counting_job(job.backend)):
     try:
         call()
     except StorageError as error:
@@ -116,12 +117,7 @@ for call in (lambda: job.coordinator.commit(transaction, job.prepare(transaction
 storage = job.backend.open_storage()
 latest = read_checkpoint(storage, checkpoint_numbers(storage)[-1])
 assert verify(storage, latest).problems == () and latest.batch.id == 2
-slots = job.make_slots()
-found = {}
-for slot, task in zip(slots, transaction.tasks):
-    assert slot.start(task) == "restored"
-    found |= content_of(slot.backend)
-assert found == expected_after(3)
+assert job.stored(storage, latest) == expected_after(3)
 subprocess.run(["mount", "-o", "remount,rw", mount], check=True)
 job.run(2)
 assert job.content() == expected_after(5)
@@ -235,10 +231,10 @@ def test_a_root_that_is_a_file_or_is_gone(tmp_path: Path) -> None:
 @pytest.mark.reliability(24)
 def test_an_operator_of_another_max_parallelism_is_told_from_damage() -> None:
     """Catches: a changed setting that is reported as a damaged checkpoint."""
-    job = CountingJob()
+    job = counting_job()
     job.run(1)
     with pytest.raises(RestoreRefusedError, match=r"8 key groups, declared are .* in 16"):
-        CountingJob(job.backend, groups=16)
+        counting_job(job.backend, groups=16)
     assert manifest_path(2) in job.storage.list()
     file = job.coordinator.latest.operators[0].slots[0].files[0]
     assert open_state_file(job.storage, file).meta.max_parallelism == 8

@@ -10,7 +10,7 @@ from typing import Any
 
 from emberstate.checkpoint.manifest.layout import manifest_path
 from emberstate.storage.interface import Storage
-from tests.checkpoint.counting_job import SharedMemoryBackend
+from tests.checkpoint.stored import StorageBackend
 
 SUM = "0123456789abcdef" * 2
 
@@ -79,9 +79,9 @@ def forge(storage: Storage, number: int, change: Callable[[dict[str, Any]], Any]
     replace(storage, manifest_path(number), sealed(plain))
 
 
-def copied(storage: Storage) -> SharedMemoryBackend:
+def copied(storage: Storage) -> StorageBackend:
     """The same files in a storage of their own."""
-    made = SharedMemoryBackend()
+    made = StorageBackend()
     for path in storage.list():
         made.storage.write_new(path, storage.read(path))
     return made

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from emberstate.checkpoint.manifest.chain import ChainPolicy, Rewrite, adopt, plan_rewrite, repartition
 from emberstate.checkpoint.manifest.model import FileRef, Manifest, SlotChain, StateFile, parse_manifest
 from emberstate.keygroups import KeyGroupRange, range_for_slot
-from tests.checkpoint.counting_job import CountingJob, SharedMemoryBackend, expected_after
+from tests.checkpoint.counting import counting_job, expected_after
 from tests.checkpoint.manifest.manifest_forgery import SUM, body, manifest, operator
+from tests.checkpoint.stored import StorageBackend
 from tests.effort import examples
 from tests.patience import PATIENCE
 
@@ -95,15 +96,15 @@ def test_the_same_files_for_other_key_groups_are_others() -> None:
 @pytest.mark.reliability(21)
 def test_a_job_survives_rewrites_after_two_changes_of_parallelism() -> None:
     """Catches: the same, with real state files."""
-    backend = SharedMemoryBackend()
-    job = CountingJob(backend, 1)
+    backend = StorageBackend()
+    job = counting_job(backend, 1)
     job.run(8)
     job.close()
     for parallelism in (2, 1):
-        CountingJob(backend, parallelism).close()
-    job = CountingJob(backend, 1)
+        counting_job(backend, parallelism).close()
+    job = counting_job(backend, 1)
     job.run(1)
-    writer = job.slots[0]._writer
+    writer = job.slot(0)._writer
     assert writer is not None and writer.wait(PATIENCE)
     job.run(3)
     assert job.coordinator.statistics().adopted >= 1

@@ -15,15 +15,16 @@ from emberstate.checkpoint.manifest.intent import Intent
 from emberstate.checkpoint.manifest.layout import manifest_path, number_in
 from emberstate.checkpoint.manifest.model import Batch, Holder, open_manifest
 from emberstate.errors import CorruptionError, RestoreRefusedError, StateDeclarationError, StorageError
-from tests.checkpoint.counting_job import CountingJob, SharedMemoryStorage
+from tests.checkpoint.counting import counting_job
 from tests.checkpoint.manifest.manifest_forgery import body, body_of, sealed
+from tests.checkpoint.stored import SharedMemory
 
 Open = Callable[[bytes], Any]
 
 
 def small_files() -> dict[str, tuple[bytes, Open]]:
     """A file of every sort as a job writes it, and what opens it."""
-    job = CountingJob()
+    job = counting_job()
     job.run()
     storage, number = job.storage, job.coordinator.latest.number
     found: dict[str, tuple[bytes, Open]] = {
@@ -159,7 +160,7 @@ def test_unknown_fields_are_ignored() -> None:
 @pytest.mark.reliability(7)
 def test_files_beside_the_claims_fence_nobody() -> None:
     """Catches: a backup copy or a stray file that is taken for the claim of a newer incarnation."""
-    job = CountingJob()
+    job = counting_job()
     for name in ("claims/999999.bak", "claims/000099~", "claims/5", "claims/x", "claims/000077/more"):
         job.storage.write_new(name, b"stray")
     assert newest(job.storage) == 1
@@ -189,10 +190,10 @@ def test_intents_hold_what_a_batch_can_be() -> None:
         Batch(1, "q", "s", 0, watermark=0.5),  # type: ignore[arg-type]
         Batch(True, "q", "s", 0),
     ):
-        storage = SharedMemoryStorage()
+        storage = SharedMemory()
         with pytest.raises(StateDeclarationError):
             fix(storage, Intent(batch, "", 1, "t"))
         assert storage.list() == []
-    storage = SharedMemoryStorage()
+    storage = SharedMemory()
     large = Intent(Batch(1, "q", "s" * (20 * 2**20), 0), "", 1, "t")
     assert fix(storage, large) == fix(storage, msgspec.structs.replace(large, token="u"))

@@ -22,7 +22,7 @@ from emberstate.checkpoint.manifest.model import (
 )
 from emberstate.checkpoint.restore.operators import OperatorSpec, opened_operators
 from emberstate.errors import CorruptionError, RestoreRefusedError, StorageError
-from tests.checkpoint.counting_job import GROUPS, KEYS, OPERATOR, CountingJob, SharedMemoryStorage
+from tests.checkpoint.counting import GROUPS, KEYS, OPERATOR, counting_job
 from tests.checkpoint.manifest.manifest_forgery import (
     SUM,
     Exploit,
@@ -37,6 +37,7 @@ from tests.checkpoint.manifest.manifest_forgery import (
     sealed,
     slot,
 )
+from tests.checkpoint.stored import SharedMemory
 
 
 def parsed(**changes: Any) -> Manifest:
@@ -254,7 +255,7 @@ def texts(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 @pytest.mark.reliability(26)
 def test_a_pickle_in_any_text_is_never_run(tmp_path: Path) -> None:
     """Catches: a text of a manifest that reaches pickle, eval or a class hook."""
-    job = CountingJob()
+    job = counting_job()
     job.run(2)
     number = job.coordinator.latest.number
     before = body_of(job.storage.read(manifest_path(number)))
@@ -280,7 +281,7 @@ def test_a_pickle_in_any_text_is_never_run(tmp_path: Path) -> None:
                 found = read_checkpoint(job.storage, number)
                 str(found.describe())
                 verify(job.storage, found)
-                CountingJob(job.backend).close()
+                counting_job(job.backend).close()
                 job.storage.delete(manifest_path(number + 1))
             except (CorruptionError, RestoreRefusedError, StorageError):
                 pass
@@ -310,7 +311,7 @@ def test_many_files_and_large_texts_cost_little() -> None:
 def test_a_million_files_are_refused_before_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """Catches: a manifest of any size that is read whole to find out that it is too large."""
     monkeypatch.setattr("emberstate.checkpoint.manifest.catalogue.MAX_BYTES", 2**20)
-    storage = SharedMemoryStorage()
+    storage = SharedMemory()
     files = b",".join([body(file("@"))] * 1_000_000)
     storage.write_new(manifest_path(1), sealed(files))
     storage.write_new(manifest_path(2), sealed(b"{}"))
@@ -326,11 +327,11 @@ def test_a_million_files_are_refused_before_they_are_read(monkeypatch: pytest.Mo
 def test_rescaling_into_too_many_files_is_refused_before_the_job_is_taken_over(monkeypatch: pytest.MonkeyPatch) -> None:
     """Catches: an opening that is written and that no start can ever read again."""
     monkeypatch.setattr("emberstate.checkpoint.restore.operators.MAX_CHAIN_FILES", 20)
-    job = CountingJob(parallelism=4)
+    job = counting_job(parallelism=4)
     job.run(8)
     claims = job.storage.list("claims")
     with pytest.raises(RestoreRefusedError, match=r"has 4 slots; with 1, one would begin with .* Choose a parall"):
-        CountingJob(job.backend, 1)
+        counting_job(job.backend, 1)
     assert job.storage.list("claims") == claims
     job.run(2)
     job.close()
@@ -338,27 +339,27 @@ def test_rescaling_into_too_many_files_is_refused_before_the_job_is_taken_over(m
 
 def test_a_manifest_under_anothers_number() -> None:
     """Catches: a copied manifest that brings an old state back."""
-    job = CountingJob()
+    job = counting_job()
     job.run(2)
     number = job.coordinator.latest.number
     replace(job.storage, manifest_path(number), job.storage.read(manifest_path(number - 1)))
     with pytest.raises(CorruptionError, match=f"it is the manifest of checkpoint {number - 1}: files were exchanged"):
-        CountingJob(job.backend)
+        counting_job(job.backend)
     job.close()
 
 
 def test_another_jobs_checkpoints() -> None:
     """Catches: two jobs in one location."""
-    job = CountingJob()
+    job = counting_job()
     job.run()
     forge(job.storage, job.coordinator.latest.number, lambda plain: plain.update(job="payments"))
     with pytest.raises(RestoreRefusedError, match=r"of job 'payments' .* is not of job 'job': give every job a l"):
-        CountingJob(job.backend)
+        counting_job(job.backend)
     job.close()
 
 
 def test_a_spec_without_checkpoint_is_empty() -> None:
     """Catches: a first start that looks for files."""
     spec = OperatorSpec(name=OPERATOR, key_schema=KEYS, parallelism=3, max_parallelism=GROUPS)
-    (found,) = opened_operators(SharedMemoryStorage(), None, [spec], "t", 0)
+    (found,) = opened_operators(SharedMemory(), None, [spec], "t", 0)
     assert [(chain.groups, chain.files) for chain in found.slots] == [((0, 2), ()), ((3, 5), ()), ((6, 7), ())]

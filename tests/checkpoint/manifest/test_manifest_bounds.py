@@ -19,8 +19,9 @@ from emberstate.checkpoint.manifest.chain import DEFAULT_POLICY, Rewrite, Rewrit
 from emberstate.checkpoint.manifest.layout import new_id
 from emberstate.checkpoint.manifest.model import FileRef, StateFile, open_manifest
 from emberstate.checkpoint.restore.operators import OperatorSpec
-from tests.checkpoint.counting_job import KEYS, CountingJob, SharedMemoryStorage, expected_after
+from tests.checkpoint.counting import KEYS, counting_job, expected_after
 from tests.checkpoint.manifest.manifest_forgery import SUM
+from tests.checkpoint.stored import SharedMemory
 
 MIB = 2**20
 
@@ -77,7 +78,7 @@ class Largest:
 
 
 def run(commits: int, slots: list[ModelSlot], parallelism: int) -> tuple[CheckpointCoordinator, Largest]:
-    storage = SharedMemoryStorage()
+    storage = SharedMemory()
     spec = OperatorSpec(name="op", key_schema=KEYS, parallelism=parallelism)
     coordinator = CheckpointCoordinator.open(storage, "job", [spec])
     largest = Largest()
@@ -129,7 +130,7 @@ def test_ten_thousand_commits_stay_bounded() -> None:
 
 def test_real_slots_stay_bounded() -> None:
     """Catches: a rewrite that the models above make and real slots do not."""
-    job = CountingJob(parallelism=2)
+    job = counting_job(parallelism=2)
     longest = largest = 0
     for _ in range(120):
         manifest = job.run(1)
@@ -144,7 +145,7 @@ def test_real_slots_stay_bounded() -> None:
 
 def test_a_position_that_grows_is_not_ours() -> None:
     """Catches: history kept in a manifest: but for the source's text, the size does not depend on the past."""
-    job = CountingJob()
+    job = counting_job()
     sizes = []
     for batch in range(3):
         transaction = job.begin(batch, source="x" * 10_000 * (3 - batch))

@@ -20,7 +20,8 @@ from emberstate.checkpoint.manifest.model import StateFile
 from emberstate.checkpoint.manifest.open_files import open_state_file
 from emberstate.errors import CorruptionError, EmberstateError, StorageError, StorageNotFoundError
 from emberstate.storage.checksums import checksum
-from tests.checkpoint.counting_job import GROUPS, KEYS, CountingJob, expected_after, file_job
+from tests.checkpoint.counting import GROUPS, KEYS, counting_job, expected_after, file_job
+from tests.checkpoint.driver import Job
 from tests.checkpoint.files.state_file_forgery import file_of, metadata, state
 from tests.checkpoint.manifest.manifest_forgery import Exploit, forge, replace
 
@@ -33,19 +34,19 @@ STATES = [
 ]
 
 
-def stored_job(path: Path, batches: int = 4) -> CountingJob:
+def stored_job(path: Path, batches: int = 4) -> Job:
     """A job whose every delta is a file of its own."""
     job = file_job(path, retained=20)
-    job.slots[0]._inline_bytes = 0
+    job.slot(0)._inline_bytes = 0
     job.run(batches)
     return job
 
 
-def files_of(job: CountingJob) -> tuple[StateFile, ...]:
+def files_of(job: Job) -> tuple[StateFile, ...]:
     return job.coordinator.latest.operators[0].slots[0].files
 
 
-def restore_fails(job: CountingJob, match: str, error: type[Exception] | tuple[type[Exception], ...]) -> None:
+def restore_fails(job: Job, match: str, error: type[Exception] | tuple[type[Exception], ...]) -> None:
     """A new start finds the damage when its slot restores, and `verify` before that; what the storage refuses is
     the storage's error there too."""
     latest = job.coordinator.latest
@@ -54,9 +55,9 @@ def restore_fails(job: CountingJob, match: str, error: type[Exception] | tuple[t
             verify(job.storage, latest)
     else:
         assert verify(job.storage, latest).problems
-    again = CountingJob(job.backend)
+    again = counting_job(job.backend)
     with pytest.raises(error, match=match):
-        again.slots[0].start(again.begin().tasks[0])
+        again.slot(0).start(again.begin().tasks[0])
     again.close()
 
 
@@ -108,7 +109,7 @@ def test_extra_files_change_nothing(tmp_path: Path) -> None:
         "checkpoints/000000000099/manifest.bak", "savepoints/x", "else/where",
     ):  # fmt: skip
         job.storage.write_new(path, data)
-    again = CountingJob(job.backend)
+    again = counting_job(job.backend)
     assert again.coordinator.latest.parent is not None
     assert again.coordinator.latest.parent.number == latest.number
     assert again.restored() == content
@@ -132,7 +133,7 @@ def test_symbolic_links_out_of_the_root(tmp_path: Path) -> None:
     manifest.rename(outside)
     manifest.symlink_to(outside)
     with pytest.raises(StorageError, match="a symbolic link leads outside"):
-        CountingJob(job.backend)
+        counting_job(job.backend)
     manifest.unlink()
     outside.rename(manifest)
     job.close()
@@ -180,7 +181,7 @@ def test_a_manifest_that_means_another_file(change: str, tmp_path: Path) -> None
 # -- hostile state files -----------------------------------------------------------------------------------------
 
 
-def put_instead(job: CountingJob, data: bytes) -> None:
+def put_instead(job: Job, data: bytes) -> None:
     """Put a file in the place of the chain, with everything in the manifest made to fit."""
     job.storage.write_new("state/000001/hostile.arrow", data)
 
@@ -205,9 +206,9 @@ def test_a_forged_file_restores_if_it_is_sound(tmp_path: Path) -> None:
     """Catches: a helper whose files are refused for another reason than the one under test."""
     job = stored_job(tmp_path)
     put_instead(job, one_row(b"\x07"))
-    again = CountingJob(job.backend)
-    again.slots[0].start(again.begin().tasks[0])
-    with again.slots[0].backend.snapshot() as snapshot:
+    again = counting_job(job.backend)
+    again.slot(0).start(again.begin().tasks[0])
+    with again.slot(0).backend.snapshot() as snapshot:
         values = [value for group in range(GROUPS) for _, _, value in snapshot.entries("count", group)]
     assert values == [7]
     again.close()
@@ -228,9 +229,9 @@ def test_a_pickle_in_a_state_file_is_never_run(where: str, tmp_path: Path) -> No
         "list element": lambda: one_row(payload, op=5, st=1),
     }
     put_instead(job, files[where]())
-    again = CountingJob(job.backend)
+    again = counting_job(job.backend)
     with pytest.raises(CorruptionError):
-        again.slots[0].start(again.begin().tasks[0])
+        again.slot(0).start(again.begin().tasks[0])
     assert not marker.exists()
     again.close()
     job.close()
@@ -248,10 +249,10 @@ def test_a_decompression_bomb_that_a_manifest_names(tmp_path: Path, monkeypatch:
     bomb = one_row(b"\xc6\x04\x00\x00\x00" + bytes(64 * 2**20))
     assert len(bomb) < 100_000
     put_instead(job, bomb)
-    again = CountingJob(job.backend)
+    again = counting_job(job.backend)
     allocated = pa.total_allocated_bytes()
     with pytest.raises(CorruptionError, match="once decompressed, the limit is 1048576"):
-        again.slots[0].start(again.begin().tasks[0])
+        again.slot(0).start(again.begin().tasks[0])
     assert pa.total_allocated_bytes() - allocated < 2**20
     again.close()
     job.close()
@@ -288,7 +289,7 @@ def test_previous_passes_over_whatever_is_damaged(tmp_path: Path) -> None:
         replace(job.storage, manifest_path(job.coordinator.latest.number), data)
     job.run()
     job.storage.delete(files_of(job)[-1].place.path)
-    again = CountingJob(FsStateBackend(tmp_path), on_corruption="previous", retained=20)
+    again = counting_job(FsStateBackend(tmp_path), on_corruption="previous", retained=20)
     parent = again.coordinator.latest.parent
     assert parent is not None and parent.number == sound
     assert again.restored() == content == expected_after(1)
@@ -301,18 +302,18 @@ def test_names_of_jobs_and_operators() -> None:
     """Catches: a name that a manifest could not hold, found out at the first commit."""
     from emberstate.checkpoint.commit.coordinator import CheckpointCoordinator
     from emberstate.checkpoint.restore.operators import OperatorSpec
-    from tests.checkpoint.counting_job import SharedMemoryStorage
+    from tests.checkpoint.stored import SharedMemory
 
     spec = OperatorSpec(name="ok", key_schema=KEYS)
     for job, name in (("", "ok"), ("x" * 201, "ok"), ("a\x00b", "ok"), ("\ud800", "ok"), ("job", ""), ("job", "a\nb")):
-        storage = SharedMemoryStorage()
+        storage = SharedMemory()
         with pytest.raises(EmberstateError, match="must be printable, of 1 to 200 characters"):
             CheckpointCoordinator.open(storage, job, [OperatorSpec(name=name, key_schema=KEYS)])
         assert storage.list() == []
     with pytest.raises(EmberstateError, match="with different names"):
-        CheckpointCoordinator.open(SharedMemoryStorage(), "job", [spec, spec])
+        CheckpointCoordinator.open(SharedMemory(), "job", [spec, spec])
     for odd in ("../x", "a/b", "ключ", "a b", "x" * 200):  # names are not paths
         coordinator = CheckpointCoordinator.open(
-            SharedMemoryStorage(), odd, [OperatorSpec(name=odd, key_schema=KEYS)]
+            SharedMemory(), odd, [OperatorSpec(name=odd, key_schema=KEYS)]
         )
         assert coordinator.latest.operators[0].name == odd

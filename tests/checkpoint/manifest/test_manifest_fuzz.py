@@ -23,8 +23,10 @@ from emberstate.checkpoint.manifest.open_files import open_state_file, read_ref
 from emberstate.errors import CorruptionError, RestoreRefusedError
 from emberstate.storage.checksums import checksum
 from emberstate.storage.paths import is_path
-from tests.checkpoint.counting_job import CountingJob, SharedMemoryStorage, content_of
+from tests.checkpoint.counting import COUNTING, counting_job
+from tests.checkpoint.driver import Job
 from tests.checkpoint.manifest.manifest_forgery import body, copied, file, forge, manifest, operator, place, slot
+from tests.checkpoint.stored import SharedMemory
 from tests.effort import examples
 
 RICH = manifest(
@@ -85,7 +87,7 @@ def test_every_truncation_of_a_body_without_a_checksum() -> None:
 @pytest.mark.reliability(6)
 def test_random_bytes_in_claims_and_intents() -> None:
     """Catches: another error than ours from the smaller files."""
-    job = CountingJob()
+    job = counting_job()
     job.run()
     rng = random.Random(11)
     cases: list[tuple[str, Any]] = [("claims", Holder), ("intents", Intent)]
@@ -188,9 +190,9 @@ def test_manifests_of_any_structure(data: bytes) -> None:
 # -- files as a manifest names them -----------------------------------------------------------------------------
 
 
-def a_checkpoint() -> tuple[CountingJob, Manifest, Any]:
-    job = CountingJob(parallelism=2)
-    job.slots[1]._inline_bytes = 0  # so that there are bundles and state files
+def a_checkpoint() -> tuple[Job, Manifest, Any]:
+    job = counting_job(parallelism=2)
+    job.slot(1)._inline_bytes = 0  # so that there are bundles and state files
     job.run(6)
     return job, job.coordinator.latest, job.content()
 
@@ -200,7 +202,7 @@ def test_flipped_bits_of_files_that_a_manifest_names() -> None:
     """Catches: damage to a bundle or state file that a restore does not notice."""
     job, latest, _ = a_checkpoint()
     storage = job.storage
-    assert isinstance(storage, SharedMemoryStorage)
+    assert isinstance(storage, SharedMemory)
     files = [named for chain in latest.operators[0].slots for named in chain.files]
     assert len({named.place.path.split("/")[0] for named in files}) == 2  # bundles and state files
     rng = random.Random(3)
@@ -227,7 +229,7 @@ def test_flipped_bits_of_large_files_are_found_by_the_seal_and_the_parts(monkeyp
     monkeypatch.setattr("emberstate.checkpoint.manifest.open_files.WHOLE_BYTES", 0)
     job, latest, _ = a_checkpoint()
     storage = job.storage
-    assert isinstance(storage, SharedMemoryStorage)
+    assert isinstance(storage, SharedMemory)
     named = latest.operators[0].slots[0].files[0]
     data = storage._files[named.place.path]
     good = [batch for _, batch in open_state_file(storage, named).batches()]
@@ -254,9 +256,9 @@ def test_random_damage_with_the_checksums_made_to_fit() -> None:
     for _ in range(30):
         backend = copied(job.storage)
         storage = backend.storage
-        assert isinstance(storage, SharedMemoryStorage)
+        assert isinstance(storage, SharedMemory)
 
-        def damage(plain: Any, storage: SharedMemoryStorage = storage) -> None:
+        def damage(plain: Any, storage: SharedMemory = storage) -> None:
             chain = rng.choice(plain["operators"][0]["slots"])
             found = rng.choice(chain["files"])
             where = found["place"]
@@ -271,12 +273,11 @@ def test_random_damage_with_the_checksums_made_to_fit() -> None:
                 found["seal"] = StateFileReader.of_bytes(part).seal
 
         forge(storage, latest.number, damage)
-        again = CountingJob(backend, 2)
+        again = counting_job(backend, 2)
         transaction = again.begin()
         try:
-            for task, one in zip(transaction.tasks, again.slots, strict=True):
-                one.start(task)
-                assert set(content_of(one.backend)) <= keys
+            for task in transaction.tasks:
+                assert set(COUNTING.content(again.start(task).backend)) <= keys
             outcomes["restored"] += 1
         except (CorruptionError, RestoreRefusedError):
             outcomes["refused"] += 1
