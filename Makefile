@@ -29,6 +29,7 @@ check: build ## lint, strict types, layering, decision records, links, and which
 	@$(PYTHON) -m ruff check .
 	@$(PYTHON) -m mypy $(TYPED) conftest.py
 	@$(PYTHON) -m pytest tests/project/test_layers.py tests/project/test_docs.py tests/project/test_doc_lists.py tests/project/test_readme.py
+	@$(PYTHON) -m tools.pictures --check
 	@$(PYTHON) tools/reliability.py
 
 build: extensions $(VENV)/package.stamp ## set-up alone: dependencies, compiled modules, editable install
