@@ -24,6 +24,7 @@ PLACE: Place = {
     "key": ("ann", 1),
     "key_group": 7,
     "column": "amount",
+    "field": "$[0]",
     "batch": 12,
     "checkpoint": 13,
 }

@@ -25,6 +25,7 @@ class Place(TypedDict, total=False):
     key: Any
     key_group: int | None
     column: str | None
+    field: str | None
     batch: int | None
     checkpoint: int | None
 
@@ -40,6 +41,8 @@ class EmberstateError(Exception):
     key: Any = None
     key_group: int | None = None
     column: str | None = None
+    #: The place within a value, such as `$['items'][0]`, or within a type.
+    field: str | None = None
     batch: int | None = None
     checkpoint: int | None = None
 

@@ -6,7 +6,6 @@ import dataclasses
 from typing import Any
 
 import msgspec
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,6 +13,7 @@ from emberstate.codec import codec_for
 from emberstate.errors import StateTypeError
 from tests.codec.typed_values import canon, cases
 from tests.effort import examples
+from tests.raising import raising
 
 
 def _mutate(value: Any) -> None:
@@ -89,13 +89,13 @@ def test_undeclared_attributes_are_not_dropped_by_a_copy() -> None:
     point, box = Point(1), Box(1)
     point.y = box.y = 2  # type: ignore[attr-defined]
     codec = codec_for(Point)
-    with pytest.raises(StateTypeError, match="is no field of Point"):
+    with raising(StateTypeError, field="$.y"):
         codec.encode(codec.copy(point))
-    with pytest.raises(StateTypeError, match="is no field of Box"):
+    with raising(StateTypeError, field="$.y"):
         codec_for(Box).copy(box)
 
 
 def test_copying_a_wrong_value_says_so() -> None:
     """A value is only looked at from outside when it is put: its copy may find it wrong first."""
-    with pytest.raises(StateTypeError, match=r"^\$\[0\]: expected list\[int\], got int"):
+    with raising(StateTypeError, field="$[0]"):
         codec_for(list[list[int]]).copy([1])

@@ -457,7 +457,7 @@ def test_a_key_may_not_lose_a_field() -> None:
 )
 def test_a_migrating_decoder_refuses_bad_bytes(data: bytes) -> None:
     """The way through an old schema must be as strict as the ordinary one."""
-    with pytest.raises(CodecError, match="the bytes do not hold"):
+    with pytest.raises(CodecError):
         decoder_for(codec_for(V1.Row).schema, codec_for(V2.Row))(data)
 
 

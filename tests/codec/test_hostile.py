@@ -186,7 +186,7 @@ def test_bombs(name: str) -> None:
 )
 def test_what_msgspec_alone_would_take(type_: Any, data: Any) -> None:
     """Values that a codec refuses to write must not come in by reading."""
-    with pytest.raises(CodecError, match="the bytes do not hold"):
+    with pytest.raises(CodecError):
         codec_for(type_).decode(data)
 
 
@@ -241,5 +241,5 @@ def test_malformed_schemas(text: str) -> None:
 )
 def test_schemas_that_make_no_sense(text: str) -> None:
     """Each is JSON that almost describes a type."""
-    with pytest.raises(CodecError, match="the stored type schema is"):
+    with pytest.raises(CodecError):
         TypeSchema.from_json(text)

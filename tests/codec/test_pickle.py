@@ -15,6 +15,7 @@ import pytest
 
 from emberstate.codec import codec_for, compare, key_codec_for, pickle_codec
 from emberstate.errors import CodecError, StateDeclarationError, StateTypeError
+from tests.raising import raising
 
 
 class Plain:
@@ -59,7 +60,7 @@ def test_a_hostile_pickle_is_never_executed(tmp_path: pathlib.Path, protocol: in
             with pytest.raises(CodecError):
                 codec.decode(data)
     assert not sentinel.exists()
-    with pytest.raises(CodecError, match=r"names (posix|nt|os)\.open, which is not in allow"):
+    with pytest.raises(CodecError, match=r"(posix|nt|os)\.open"):
         pickle_codec().decode(pickle.dumps(Bomb(sentinel)))
 
 
@@ -102,17 +103,15 @@ def test_an_allowed_module_opens_no_way_to_others(module: str, name: str) -> Non
 
 def test_what_could_not_be_loaded_is_not_written() -> None:
     """Would catch a value that is committed and then refused at restore."""
-    with pytest.raises(
-        StateTypeError, match=r"may not name tests\.codec\.test_pickle\.Plain; list it in allow"
-    ):
+    with raising(StateTypeError, r"test_pickle\.Plain", field="$"):
         pickle_codec().encode([Plain(1)])
-    with pytest.raises(StateTypeError, match="pickle"):
+    with raising(StateTypeError, field="$"):
         pickle_codec().encode(lambda: 1)
-    with pytest.raises(StateTypeError, match="may not name"):
+    with raising(StateTypeError, "print", field="$"):
         pickle_codec().encode(print)
-    with pytest.raises(StateTypeError, match="expected Point, got int"):
+    with raising(StateTypeError, "Point", field="$"):
         pickle_codec(Point).encode(1)
-    with pytest.raises(StateDeclarationError, match="allow cannot hold 5"):
+    with raising(StateDeclarationError, "5"):
         pickle_codec(allow=[5])
 
 

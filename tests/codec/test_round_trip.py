@@ -43,7 +43,7 @@ def test_wrong_values_are_refused_or_exact(data: st.DataObject) -> None:
     try:
         encoded = codec.encode(value)
     except StateTypeError as error:
-        assert str(error).startswith("$")
+        assert str(error.field).startswith("$")
         return
     assert canon(codec.decode(encoded)) == canon(value)
 

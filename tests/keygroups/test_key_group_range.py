@@ -18,6 +18,7 @@ from emberstate.keygroups import (
     range_for_slot,
     slot_for_key_group,
 )
+from tests.raising import raising
 
 ranges = st.builds(KeyGroupRange.of, st.integers(0, 40), st.integers(0, 40))
 
@@ -90,14 +91,14 @@ def test_a_group_is_in_the_range_of_its_slot(sample: tuple[int, int, int]) -> No
 @pytest.mark.parametrize("slot", [-1, 3, 4, True, 1.0, None])
 def test_a_slot_outside_is_refused(slot: int) -> None:
     """Catches: slot == parallelism accepted, which hands out groups past the end."""
-    with pytest.raises(StateDeclarationError, match=r"0\.\.2"):
+    with raising(StateDeclarationError, slot=slot):
         range_for_slot(128, 3, slot)
 
 
 @pytest.mark.parametrize("group", [-1, 128, True, 1.0])
 def test_a_group_outside_has_no_slot(group: int) -> None:
     """Catches: group == max parallelism giving slot == parallelism."""
-    with pytest.raises(StateDeclarationError, match=r"0\.\.127"):
+    with raising(StateDeclarationError, key_group=group):
         slot_for_key_group(128, 3, group)
 
 
@@ -128,9 +129,9 @@ def test_positions_end_before_the_size() -> None:
 
     assert [5, 6, 7] == [owned.group_at(position) for position in range(3)] == list(owned)
     for position in (-1, 3, 4):
-        with pytest.raises(StateDeclarationError, match="no position"):
+        with pytest.raises(StateDeclarationError, match="position"):
             owned.group_at(position)
-    with pytest.raises(StateDeclarationError, match="no position 0"):
+    with pytest.raises(StateDeclarationError, match="position"):
         KeyGroupRange.EMPTY.group_at(0)
 
 
@@ -155,7 +156,7 @@ def test_a_senseless_range_is_refused(start: int, end: int) -> None:
 
 def test_of_refuses_a_negative_start() -> None:
     """Catches: of(-5, -9) taken for the empty range."""
-    with pytest.raises(StateDeclarationError, match="cannot start at -5"):
+    with pytest.raises(StateDeclarationError, match="-5"):
         KeyGroupRange.of(-5, -9)
 
 
@@ -177,7 +178,7 @@ def test_check_and_in_agree_with_the_list(owned: KeyGroupRange, group: int) -> N
     if group in owned:
         owned.check(group)
     else:
-        with pytest.raises(StateDeclarationError, match=r"not in the range .* not\s+deterministic"):
+        with raising(StateDeclarationError, key_group=group):
             owned.check(group)
 
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 from emberstate.codec.base import Codec
-from emberstate.codec.explain import explain
+from emberstate.codec.explain import Problem, explain
 from emberstate.codec.nodes import KEYED, RECORDS, Field, Node
 from emberstate.codec.stored import stored_node
 from emberstate.codec.type_schema import PICKLE, TypeSchema
@@ -218,7 +218,7 @@ class _Planner:
         try:
             wrong = explain(field.node, field.make_default(), path=path)
         except Exception as error:
-            wrong = f"{path}: its default factory raised {type(error).__name__}: {error}"
+            wrong = Problem(path, f"its default factory raised {type(error).__name__}: {error}")
         if wrong is not None:
             raise Refusal(f"the default of `{path}` does not fit its type: {wrong}", "correct the default")
         self._added.append(path)

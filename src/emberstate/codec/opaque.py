@@ -82,12 +82,14 @@ def _same(data: Any) -> Any:
 
 def _check_bytes(value: Any) -> None:
     if type(value) is not bytes:
-        raise StateTypeError(f"$: the state is not declared, it holds encoded bytes; got {type(value).__name__}")
+        raise StateTypeError(
+            f"$: the state is not declared, it holds encoded bytes; got {type(value).__name__}", field="$"
+        )
 
 
 def _check_timer(value: Any) -> None:
     if type(value) is not tuple or [type(part) for part in value] != [int, str, bytes]:
-        raise StateTypeError(f"$: expected (time, name, encoded namespace), got {value!r:.80}")
+        raise StateTypeError(f"$: expected (time, name, encoded namespace), got {value!r:.80}", field="$")
 
 
 def _encode_timer(timer: Any) -> bytes:

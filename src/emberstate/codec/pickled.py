@@ -60,7 +60,7 @@ class PickleCodec(Codec[Any]):
 
         def check(value: Any) -> None:
             if not isinstance(value, origin):
-                raise StateTypeError(f"$: expected {label_of(type_)}, got {label_of(type(value))}")
+                raise StateTypeError(f"$: expected {label_of(type_)}, got {label_of(type(value))}", field="$")
 
         def encode(value: Any) -> bytes:
             check(value)
@@ -141,7 +141,7 @@ class _Allowed:
             raise
         except Exception as error:
             raise StateTypeError(
-                f"$: the value cannot be pickled ({type(error).__name__}: {error})"
+                f"$: the value cannot be pickled ({type(error).__name__}: {error})", field="$"
             ) from None
         return buffer.getvalue()
 
@@ -164,7 +164,7 @@ class _Pickler(pickle.Pickler):
         if isinstance(obj, type) or (callable(obj) and hasattr(obj, "__qualname__")):
             module, name = str(getattr(obj, "__module__", None)), obj.__qualname__
             if self._find(module, name) is not obj:
-                raise StateTypeError(f"$: pickle may not name {module}.{name}; list it in allow=[...]")
+                raise StateTypeError(f"$: pickle may not name {module}.{name}; list it in allow=[...]", field="$")
         return NotImplemented
 
 

@@ -61,7 +61,7 @@ _ABSTRACT: Final = {
 
 def refuse(where: str, what: str, way_out: str) -> StateDeclarationError:
     """The error for a declaration: where, what is wrong, what to write instead."""
-    return StateDeclarationError(f"{where}: {what}; {way_out}")
+    return StateDeclarationError(f"{where}: {what}; {way_out}", field=where)
 
 
 def label_of(type_: Any) -> str:

@@ -131,7 +131,7 @@ class TypeSchema:
 
 
 def _bad(path: str, what: str) -> CodecError:
-    return CodecError(f"the stored type schema is malformed at {path}: {what}")
+    return CodecError(f"the stored type schema is malformed at {path}: {what}", field=path)
 
 
 def _read(plain: Any, path: str, depth: int) -> TypeSchema:

@@ -17,7 +17,7 @@ from emberstate.codec.base import Codec
 from emberstate.codec.checker import CheckerBuilder
 from emberstate.codec.copying import CopyBuilder
 from emberstate.codec.declare import declare
-from emberstate.codec.explain import explain
+from emberstate.codec.explain import Problem, explain
 from emberstate.codec.generator import Generator
 from emberstate.codec.keys import need_key
 from emberstate.codec.lifting import LiftingBuilder
@@ -103,17 +103,17 @@ def _forget(node: Node) -> None:
                 delattr(cls, _CACHE)
 
 
-Problem = Callable[[Any], str | None]
+FindProblem = Callable[[Any], Problem | None]
 
 
-def _problem_finder(node: Node, key: bool) -> Problem:
-    def problem(value: Any) -> str | None:
+def _problem_finder(node: Node, key: bool) -> FindProblem:
+    def problem(value: Any) -> Problem | None:
         return explain(node, value, key=key)
 
     return problem
 
 
-def _refusal(problem: Problem, doing: str) -> Callable[[Any, Exception | None], Exception]:
+def _refusal(problem: FindProblem, doing: str) -> Callable[[Any, Exception | None], Exception]:
     """What to raise for a value that did not pass: made only then."""
 
     def refusal(value: Any, error: Exception | None) -> Exception:
@@ -124,14 +124,14 @@ def _refusal(problem: Problem, doing: str) -> Callable[[Any, Exception | None], 
         except Exception as other:  # a value that changes, or lies about itself, while it is looked at
             found, error = None, other
         if found is not None:
-            return StateTypeError(found)
-        return CodecError(f"$: the value cannot be {doing} ({type(error).__name__}: {error})")
+            return StateTypeError(str(found), field=found.field)
+        return CodecError(f"$: the value cannot be {doing} ({type(error).__name__}: {error})", field="$")
 
     return refusal
 
 
-def _check(generator: Generator, node: Node, problem: Problem) -> Callable[[Any], None]:
-    refusal = generator.bind(_refusal(lambda value: problem(value) or "$: wrong type", "checked"))
+def _check(generator: Generator, node: Node, problem: FindProblem) -> Callable[[Any], None]:
+    refusal = generator.bind(_refusal(lambda value: problem(value) or Problem("$", "wrong type"), "checked"))
     if len(node.classes) == 1:
         test = f"type(v) is not {generator.bind(node.classes[0])}"
     else:
@@ -139,14 +139,14 @@ def _check(generator: Generator, node: Node, problem: Problem) -> Callable[[Any]
     return generator.function("v", [f"if {test}:", f"    raise {refusal}(v, None)"])
 
 
-def _check_deep(generator: Generator, deep: Callable[[Any], bool], problem: Problem) -> Callable[[Any], None]:
+def _check_deep(generator: Generator, deep: Callable[[Any], bool], problem: FindProblem) -> Callable[[Any], None]:
     refusal = generator.bind(_refusal(problem, "checked"))
     body = ["error = None", "try:", f"    if {generator.bind(deep)}(v):", "        return"]
     body += ["except Exception as e:", "    error = e", f"raise {refusal}(v, error)"]
     return generator.function("v", body)
 
 
-def _copy(generator: Generator, node: Node, problem: Problem) -> Callable[[Any], Any]:
+def _copy(generator: Generator, node: Node, problem: FindProblem) -> Callable[[Any], Any]:
     if node.immutable:
         return generator.function("v", ["return v"])
     refusal = generator.bind(_refusal(problem, "copied"))
@@ -156,7 +156,7 @@ def _copy(generator: Generator, node: Node, problem: Problem) -> Callable[[Any],
 
 
 def _encode(
-    generator: Generator, shape: Shape, deep: Callable[[Any], bool], problem: Problem, key: bool
+    generator: Generator, shape: Shape, deep: Callable[[Any], bool], problem: FindProblem, key: bool
 ) -> Callable[[Any], bytes]:
     node = shape.node
     by_hand = not sorts_by_itself(node)
@@ -180,7 +180,7 @@ def _encode(
 
 
 def _decode(
-    generator: Generator, shape: Shape, deep: Callable[[Any], bool], problem: Problem, where: str, key: bool
+    generator: Generator, shape: Shape, deep: Callable[[Any], bool], problem: FindProblem, where: str, key: bool
 ) -> Callable[[bytes], Any]:
     node = shape.node
     try:
@@ -205,14 +205,14 @@ def _decode(
     return generator.function("data", body)
 
 
-def _bad_bytes(node: Node, problem: Problem) -> Callable[[Any, Exception | None], Exception]:
+def _bad_bytes(node: Node, problem: FindProblem) -> Callable[[Any, Exception | None], Exception]:
     def bad(value: Any, error: Exception | None) -> Exception:
         if isinstance(error, MemoryError):
             return error  # it says nothing about the bytes
         if isinstance(error, KeyError):
             what = f"no member {error} in an Enum"
         else:
-            what = str(error) if error is not None else problem(value) or "not such a value"
+            what = str(error if error is not None else problem(value) or "not such a value")
         return CodecError(f"the bytes do not hold {node.label}: {what}")
 
     return bad

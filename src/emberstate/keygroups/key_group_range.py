@@ -113,7 +113,8 @@ class KeyGroupRange:
             raise StateDeclarationError(
                 f"Key group {index(key_group)} is not in the range {self} owned here. Either the key is not "
                 f"deterministic (it was computed differently when the row was routed), or the row was routed "
-                f"with another key schema, max parallelism or parallelism."
+                f"with another key schema, max parallelism or parallelism.",
+                key_group=index(key_group),
             )
 
 
@@ -162,7 +163,7 @@ def range_for_slot(max_parallelism: int, parallelism: int, slot: int) -> KeyGrou
     """
     check_parallelism(max_parallelism, parallelism)
     if type(slot) is not int or not 0 <= slot < parallelism:
-        raise StateDeclarationError(f"Slot must be an int in 0..{parallelism - 1}, found {slot!r}.")
+        raise StateDeclarationError(f"Slot must be an int in 0..{parallelism - 1}, found {slot!r}.", slot=slot)
     start = -(-slot * max_parallelism // parallelism)
     end = ((slot + 1) * max_parallelism - 1) // parallelism
     return KeyGroupRange(start, end)
@@ -176,5 +177,7 @@ def slot_for_key_group(max_parallelism: int, parallelism: int, key_group: int) -
     """
     check_parallelism(max_parallelism, parallelism)
     if type(key_group) is not int or not 0 <= key_group < max_parallelism:
-        raise StateDeclarationError(f"Key group must be an int in 0..{max_parallelism - 1}, found {key_group!r}.")
+        raise StateDeclarationError(
+            f"Key group must be an int in 0..{max_parallelism - 1}, found {key_group!r}.", key_group=key_group
+        )
     return key_group * parallelism // max_parallelism

@@ -48,7 +48,8 @@ def refusal(name: str, position: int, value: object, advice: str) -> StateTypeEr
     if type(value) is not python_type:
         advice = _advice(value, name, python_type)
     return StateTypeError(
-        f"Key column {position} is declared {name} and takes {expected}; found {describe(value)}: {advice}."
+        f"Key column {position} is declared {name} and takes {expected}; found {describe(value)}: {advice}.",
+        key=value,
     )
 
 
@@ -58,7 +59,8 @@ def shape_refusal(type_names: tuple[str, ...], key: object) -> StateTypeError:
     advice = "use tuple(key)" if isinstance(key, (tuple, list)) and type(key) is not tuple else "pass one"
     return StateTypeError(
         f"A key of the columns ({', '.join(type_names)}) is a plain tuple of {len(type_names)} values, in "
-        f"this order; found {found}: {advice}."
+        f"this order; found {found}: {advice}.",
+        key=key,
     )
 
 
