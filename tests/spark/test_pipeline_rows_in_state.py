@@ -68,7 +68,7 @@ def test_windows_of_rows(stream: Stream, kind: str) -> None:
     assert run(lambda rows: rows.reduce("last", _later, ROWS, EVENTS)) == last
 
 
-@pytest.mark.parametrize("kind", ["fs", "rocksdb"])
+@pytest.mark.parametrize("kind", ["fs", pytest.param("rocksdb", marks=pytest.mark.long)])
 def test_rows_in_states_of_a_class_that_travels_by_value(stream: Stream, kind: str) -> None:
     """Catches: a class of rows that travels to a slot as a copy, which no row of the input is of."""
 

@@ -79,7 +79,7 @@ class Largest(es.KeyedProcessFunction):
         self.totals.clear()
 
 
-@pytest.mark.parametrize("kind", ["fs", "rocksdb"])
+@pytest.mark.parametrize("kind", ["fs", pytest.param("rocksdb", marks=pytest.mark.long)])
 def test_windows_and_a_second_stage_over_them(stream: Stream, kind: str) -> None:
     """Catches: a stage that runs again under a later one; event time that runs ahead of the stage before."""
     given = events(300, keys=5)

@@ -319,7 +319,14 @@ job.open()
 
 @pytest.mark.reliability(2)
 @pytest.mark.slow
-@pytest.mark.parametrize("point", ["before-delete", "after-create_if_absent", "after-list"])
+@pytest.mark.parametrize(
+    "point",
+    [
+        "after-create_if_absent",
+        pytest.param("before-delete", marks=pytest.mark.long),
+        pytest.param("after-list", marks=pytest.mark.long),
+    ],
+)
 def test_a_kill_at_every_call_of_a_collection(tmp_path: Path, point: str) -> None:
     """Catches: a collector whose death leaves a checkpoint without its files, or garbage for good."""
     job: SmallJob

@@ -31,7 +31,9 @@ def read(read_range: Callable[[int, int], bytes], size: int) -> Any:
 
 @pytest.mark.reliability(5)
 @pytest.mark.reliability(6)
-@pytest.mark.parametrize("damaged", [0, 1], ids=["base", "delta"])
+@pytest.mark.parametrize(
+    "damaged", [pytest.param(0, id="base", marks=pytest.mark.long), pytest.param(1, id="delta")]
+)
 def test_every_flipped_bit_is_found_or_harmless(damaged: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Catches: a bit that changes what is restored, crashes Arrow, or raises another error than ours."""
     monkeypatch.setattr(state_file_reader, "_FIRST_READ", 10)
