@@ -1,13 +1,14 @@
 """The Python code and the commands in the documentation run.
 
-The blocks of a page are one program, run in order in an empty folder. A block marked ```` ```python
+The ```` ```python ```` blocks of a page are one program, run in order in an empty folder. A block marked ```` ```python
 no-run ```` (it needs a cluster, say) is compiled only; as each such block is a test, their number is seen. A page
 with a block marked ```` ```python spark ```` is run by `tests/spark/test_doc_pages.py`. A page that has commands, too,
-is run by `tests.project.page`.
+is run by `tests.project.page`. The ```` ```pycon ```` blocks of a page are one doctest.
 """
 
 from __future__ import annotations
 
+import doctest
 import os
 import subprocess
 import sys
@@ -68,12 +69,26 @@ def run_with_commands(file: Path, folder: Path) -> subprocess.CompletedProcess[s
     )
 
 
+def session(file: Path) -> doctest.DocTest:
+    """The ```pycon blocks as one doctest in which every line has the number it has on the page."""
+    chosen = [block for block in blocks(file.read_text(encoding="utf-8")) if block.info == ("pycon",)]
+    return doctest.DocTestParser().get_doctest(program(file, chosen), {}, file.name, str(file), 0)
+
+
+def differences(file: Path) -> str:
+    """Run a page's session; what it prints differently from what the page shows."""
+    reported: list[str] = []
+    doctest.DocTestRunner(optionflags=doctest.ELLIPSIS, verbose=False).run(session(file), out=reported.append)
+    return "".join(reported)
+
+
 def has_commands(file: Path) -> bool:
     return file != CLI_PAGE and has_files_or_commands(file)
 
 
 LOCAL = [file for file in run_documents() if not needs_spark(file)]
 PAGES = [file for file in LOCAL if python_blocks(file, run=True) and not has_commands(file)]
+PAGES_WITH_SESSIONS = [file for file in LOCAL if session(file).examples]
 PAGES_WITH_COMMANDS = [file for file in LOCAL if has_commands(file)]
 UNRUN_COMMANDS = [
     (file, command)
@@ -100,6 +115,12 @@ def test_code_runs(file: Path, tmp_path: Path) -> None:
     done = run(file, tmp_path)
 
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("file", PAGES_WITH_SESSIONS, ids=lambda file: str(file.relative_to(ROOT)))
+def test_sessions_print_what_is_shown(file: Path) -> None:
+    """Catches: a picture or result on a page that the code has moved away from."""
+    assert differences(file) == ""
 
 
 @pytest.mark.parametrize("file", PAGES_WITH_COMMANDS, ids=lambda file: str(file.relative_to(ROOT)))
@@ -140,6 +161,16 @@ def test_blocks_share_names_and_errors_show(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "line 15" in done.stderr
     assert "SystemError: 1" in done.stderr
+
+
+def test_sessions_are_run_and_compared(tmp_path: Path) -> None:
+    """Catches: a check of sessions that runs nothing, or each block on its own, or takes any output."""
+    page = tmp_path / "page.md"
+    page.write_text("# Title\n```pycon\n>>> x = 1\n```\ntext\n```pycon\n>>> x\n1\n```\n", encoding="utf-8")
+    assert differences(page) == ""
+
+    page.write_text("```pycon\n>>> x = 1\n```\ntext\n```pycon\n>>> x\n2\n```\n", encoding="utf-8")
+    assert "line 6" in differences(page)
 
 
 def test_commands_are_run_and_compared(tmp_path: Path) -> None:

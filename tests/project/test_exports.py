@@ -36,7 +36,7 @@ PUBLIC = {
     "emberstate.heap": """
         CopyOnWriteStateMap CopyOnWriteStateMapSnapshot CopyOnWriteStateTable HeapFoldingState
         HeapKeyedStateBackend HeapListState HeapMapState HeapSnapshot HeapTimerQueue
-        HeapValueState IMMUTABLE IncrementalVisitor NestedMapsStateTable NestedStateMap NestedStateMapSnapshot
+        HeapValueState IMMUTABLE IncrementalVisitor MutableKind NestedMapsStateTable NestedStateMap NestedStateMapSnapshot
         SnapshotRegistry StateMap StateMapEntry StateMapStatistics StateTable ValueKind
     """,
     "emberstate.rocksdb": """

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from emberstate.heap.map.nested_state_map import NestedStateMap, NestedStateMapSnapshot
     from emberstate.heap.map.snapshot_reader import CopyOnWriteStateMapSnapshot
     from emberstate.heap.map.snapshots import SnapshotRegistry
-    from emberstate.heap.map.value_kind import IMMUTABLE, ValueKind
+    from emberstate.heap.map.value_kind import IMMUTABLE, MutableKind, ValueKind
     from emberstate.heap.map.visitor import IncrementalVisitor
     from emberstate.heap.snapshot import HeapSnapshot
     from emberstate.heap.states.map_state import HeapMapState
@@ -38,6 +38,7 @@ __all__ = [
     "HeapTimerQueue",
     "HeapValueState",
     "IncrementalVisitor",
+    "MutableKind",
     "NestedMapsStateTable",
     "NestedStateMap",
     "NestedStateMapSnapshot",
@@ -60,7 +61,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of the packa
             "map.nested_state_map": ["NestedStateMap", "NestedStateMapSnapshot"],
             "map.snapshot_reader": ["CopyOnWriteStateMapSnapshot"],
             "map.snapshots": ["SnapshotRegistry"],
-            "map.value_kind": ["IMMUTABLE", "ValueKind"],
+            "map.value_kind": ["IMMUTABLE", "MutableKind", "ValueKind"],
             "map.visitor": ["IncrementalVisitor"],
             "snapshot": ["HeapSnapshot"],
             "states.map_state": ["HeapMapState"],

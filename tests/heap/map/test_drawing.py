@@ -30,7 +30,7 @@ def test_an_empty_map() -> None:
     """Catches: a table whose page was not made yet and that cannot be drawn."""
     assert picture(filled(4)) == [
         "entries 0, version 1, required 0, live snapshots []",
-        "primary table, 4 buckets, grows beyond 3 entries",
+        "primary table, 4 buckets, threshold 3",
         *(f"   {bucket} | -" for bucket in range(4)),
     ]
 

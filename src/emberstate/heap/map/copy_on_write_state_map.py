@@ -313,7 +313,7 @@ class CopyOnWriteStateMap(CopyOnWriteBuckets):
         >>> states.put(1, "", 11)
         >>> print(states.draw())
         entries 3, version 2, required 2, live snapshots [2]
-        primary table, 4 buckets, grows beyond 3 entries
+        primary table, 4 buckets, threshold 3
            0 | -
            1 | -
            2 | 2 ''=20 v1/1

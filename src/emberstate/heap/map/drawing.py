@@ -88,7 +88,7 @@ def _summary(map: StateMap) -> str:
 def _progress(map: CopyOnWriteStateMap, table: PageTable) -> str:
     if table is not map.primary:
         return ""
-    return f", grows beyond {map.threshold} entries" if map.rehash is None else f", rehash index {map.rehash_index}"
+    return f", threshold {map.threshold}" if map.rehash is None else f", rehash index {map.rehash_index}"
 
 
 def _content(map: CopyOnWriteStateMap, table: PageTable, bucket: int) -> str:
