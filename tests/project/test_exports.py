@@ -36,8 +36,8 @@ PUBLIC = {
     "emberstate.heap": """
         CopyOnWriteStateMap CopyOnWriteStateMapSnapshot CopyOnWriteStateTable HeapFoldingState
         HeapKeyedStateBackend HeapListState HeapMapState HeapSnapshot HeapTimerQueue
-        HeapValueState IMMUTABLE IncrementalVisitor MutableKind NestedMapsStateTable NestedStateMap NestedStateMapSnapshot
-        SnapshotRegistry StateMap StateMapEntry StateMapStatistics StateTable ValueKind
+        HeapValueState IMMUTABLE IncrementalVisitor MutableKind NestedMapsStateTable NestedStateMap
+        NestedStateMapSnapshot SnapshotRegistry StateMap StateMapEntry StateMapStatistics StateTable ValueKind
     """,
     "emberstate.rocksdb": """
         MemoryBudget RocksDBFoldingState RocksDBKeyedStateBackend RocksDBListState RocksDBMapState
