@@ -11,20 +11,16 @@ from typing import Any
 
 from emberstate.checkpoint.backends import FsStateBackend, StateBackend
 from emberstate.checkpoint.commit.messages import SlotTask
-from emberstate.checkpoint.manifest.chain import ChainPolicy
 from emberstate.state.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 from emberstate.state.keyed_state_backend import KeyedStateBackend
 from emberstate.storage.interface import Storage
-from tests.checkpoint.driver import Job
+from tests.checkpoint.driver import SHORT_CHAINS, Job
 from tests.checkpoint.work import Content, Output, Work
 
 OPERATOR = "counts"
 COUNT = ValueStateDescriptor("count", int, default=0)
 LOG = ListStateDescriptor("log", int)
 SEEN = MapStateDescriptor("seen", str, int)
-
-#: Rewrites begin soon, and both kinds of them happen.
-SHORT = ChainPolicy(most_files=6, rewrite_at=3, small_bytes=4096)
 
 
 class Counting(Work):
@@ -107,5 +103,5 @@ def file_job(path: Any, parallelism: int = 1, **options: Any) -> Job:
 
 def small_job(storage: Storage, **options: Any) -> Job:
     """A job that counts, with short chains and small files, not yet open."""
-    defaults = {"parallelism": 2, "inline_bytes": 300, "retained": 2, "policy": SHORT, "steady": True}
+    defaults = {"parallelism": 2, "inline_bytes": 300, "retained": 2, "policy": SHORT_CHAINS, "steady": True}
     return Job(storage, COUNTING, **{**defaults, **options})

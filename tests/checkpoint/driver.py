@@ -18,7 +18,7 @@ from emberstate.checkpoint.manifest.chain import DEFAULT_POLICY, ChainPolicy
 from emberstate.checkpoint.manifest.layout import CONDEMNED
 from emberstate.checkpoint.manifest.model import Manifest
 from emberstate.checkpoint.restore.operators import OperatorSpec
-from emberstate.clock import ManualClock
+from emberstate.clock import Clock, SystemClock
 from emberstate.errors import StorageError
 from emberstate.storage.interface import Storage
 from tests.checkpoint.stored import StorageBackend, add_part, read_content, read_output
@@ -26,6 +26,9 @@ from tests.checkpoint.work import Content, Work
 from tests.patience import PATIENCE
 
 M = TypeVar("M", SlotTask, Acknowledgement)
+
+#: Rewrites begin soon, and both kinds of them happen.
+SHORT_CHAINS = ChainPolicy(most_files=6, rewrite_at=3, small_bytes=4096)
 
 
 class Job:
@@ -44,6 +47,7 @@ class Job:
         inline_bytes: int | None = None,
         slot_storage: Storage | None = None,
         steady: bool = False,
+        clock: Clock | None = None,
         **options: Any,
     ) -> None:
         self.backend = store if isinstance(store, StateBackend) else StorageBackend(store, slot_storage)
@@ -54,7 +58,7 @@ class Job:
         self.policy = policy
         self.inline_bytes = inline_bytes
         self.steady = steady
-        self.clock = ManualClock()  # used where the work says the time
+        self.clock: Any = SystemClock() if clock is None else clock
         self.options = options
         self.query = "q"
         self.slots: dict[tuple[str, int], SlotCheckpoint] = {}
@@ -69,8 +73,6 @@ class Job:
         """Take the job over, from the newest checkpoint or as the options say, with new slots or those there are."""
         if not keep_slots:
             self.close()
-        if self.work.time(0) is not None:
-            options.setdefault("clock", self.clock)
         specs = [
             OperatorSpec(
                 name=work.name,
@@ -81,7 +83,7 @@ class Job:
             )
             for work in self.works.values()
         ]
-        options = {"policy": self.policy, **self.options, **options}
+        options = {"policy": self.policy, "clock": self.clock, **self.options, **options}
         self.opened = CheckpointCoordinator.open(self.storage, "job", specs, **options)
         latest = self.opened.latest
         if latest.parent is not None:

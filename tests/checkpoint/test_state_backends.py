@@ -18,7 +18,8 @@ from emberstate.errors import FencedError, StateDeclarationError, StorageError
 from emberstate.state.descriptors import ValueStateDescriptor
 from tests.checkpoint.counting import COUNTING, GROUPS, KEYS, counting_job, expected_after
 from tests.checkpoint.driver import Job
-from tests.checkpoint.work import Content, States, put
+from tests.checkpoint.states import States, put
+from tests.checkpoint.work import Content
 from tests.storage.s3_server import BUCKET, S3Server, s3_server
 
 

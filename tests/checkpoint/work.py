@@ -1,19 +1,16 @@
 """What a job of the checkpoint tests computes: one `Work` for each of its operators.
 
-`counting` has the small one that most tests use, `profiles` one with states of every kind and an oracle, and `States`
-here is for tests that bring their own states.
+`counting` has the small one that most tests use, `profiles` one with states of every kind and an oracle, `states` one
+for tests that bring their own states.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from emberstate.checkpoint.commit.messages import SlotTask
-from emberstate.checkpoint.files.bindings import bindings_of
-from emberstate.heap.backend import HeapKeyedStateBackend
 from emberstate.keygroups import KeySchema
-from emberstate.state.descriptors import StateDescriptor
 from emberstate.state.keyed_state_backend import KeyedStateBackend
 
 Content = dict[Any, Any]
@@ -48,7 +45,7 @@ class Work:
         raise NotImplementedError
 
     def time(self, batch: int) -> int | None:
-        """Processing time and watermark of a batch; None: real time, and no watermark."""
+        """Processing time and watermark of a batch, for a job with a `ManualClock`; None: what the clock says."""
         return None
 
     def after(self, model: Content, batch: int, rows: Sequence[Any]) -> Content:
@@ -58,48 +55,3 @@ class Work:
     def owns(self, backend: KeyedStateBackend, key: Any) -> bool:
         """Whether a key is in the backend's key groups."""
         return self.keys.key_group(key, self.groups) in backend.context.key_group_range
-
-
-class States(Work):
-    """Given states, and a timer queue "event". A row is a key and a function of the backend, as `put` makes."""
-
-    def __init__(
-        self, *states: StateDescriptor, key: Any = str, groups: int = 16, namespace_type: Any = str, **options: Any
-    ) -> None:
-        self.keys = KeySchema.from_python(key)
-        self.groups = groups
-        self.states = states
-        self.namespace_type = namespace_type
-        template = HeapKeyedStateBackend(self.keys, max_parallelism=groups)
-        self.declare(template)
-        self.spec_options = {"declared": bindings_of(template), **options}
-
-    def declare(self, backend: KeyedStateBackend) -> None:
-        void = "" if self.namespace_type is str else (0, 0)
-        for state in self.states:
-            backend.get_partitioned_state(state, void, namespace_type=self.namespace_type)
-        backend.get_timer_queue("event")
-
-    def process(self, backend: KeyedStateBackend, task: SlotTask, rows: Sequence[Any]) -> list[Output]:
-        for key, change in rows:
-            if self.owns(backend, key):
-                backend.set_current_key(key)
-                change(backend)
-        return []
-
-
-def put(state: StateDescriptor, value: Any, namespace: Any = None) -> Callable[[KeyedStateBackend], None]:
-    """Give a state of the current key this content."""
-
-    def change(backend: KeyedStateBackend) -> None:
-        kind = str if namespace is None or isinstance(namespace, str) else tuple[int, int]
-        handle = backend.get_partitioned_state(state, "" if namespace is None else namespace, namespace_type=kind)
-        if state.kind == "map":
-            handle.clear()
-            handle.put_all(value)
-        elif state.kind in ("value", "list"):
-            handle.update(value)
-        else:
-            handle.add(value)
-
-    return change

@@ -28,10 +28,9 @@ from emberstate.errors import (
     StorageError,
 )
 from emberstate.keygroups import KeySchema
-from tests.checkpoint.counting import COUNTING, KEYS, OPERATOR, counting_job, expected_after
+from tests.checkpoint.counting import COUNTING, KEYS, OPERATOR, counting_job, expected_after, small_job
 from tests.checkpoint.driver import Job
 from tests.checkpoint.manifest.manifest_forgery import SUM
-from tests.checkpoint.small_job import SmallJob
 from tests.checkpoint.stored import SharedMemory, StorageBackend
 from tests.patience import PATIENCE
 
@@ -519,14 +518,14 @@ def test_written_states_have_one_of_two_kinds() -> None:
 def test_a_location_keeps_its_identity_until_it_is_deleted() -> None:
     """Catches: an identity that a start makes anew, that savepoints carry to other places, or that outlives the
     files: slots that serve it would lend the state of one job to another."""
-    job = SmallJob(SharedMemory())
+    job = small_job(SharedMemory())
     first = job.open().latest.location
-    assert first and job.run("ann").location == first
+    assert first and job.feed("ann").location == first
     coordinator = job.open()
     assert coordinator.latest.location == first
     coordinator.savepoint("s")
     assert read_savepoint(job.storage, "s").location == ""
-    other = SmallJob(SharedMemory())
+    other = small_job(SharedMemory())
     assert other.open(savepoint=(job.storage, "s")).latest.location not in ("", first)
     job.storage.delete_all(job.storage.list())
     assert job.open().latest.location not in ("", first)
@@ -534,9 +533,9 @@ def test_a_location_keeps_its_identity_until_it_is_deleted() -> None:
 
 def test_a_location_without_an_identity_gets_one() -> None:
     """Catches: what an earlier version wrote, left without an identity for good."""
-    job = SmallJob(SharedMemory())
+    job = small_job(SharedMemory())
     old = msgspec.structs.replace(job.open().latest, location="")
     job.storage.delete(manifest_path(1))
     job.storage.write_new(manifest_path(1), old.to_bytes())
     given = job.open().latest.location
-    assert given and job.run("ann").location == job.open().latest.location == given
+    assert given and job.feed("ann").location == job.open().latest.location == given

@@ -27,14 +27,16 @@ from emberstate.checkpoint.manifest.pins import pin
 from emberstate.errors import CheckpointCollectedError, FencedError, RestoreRefusedError, StateDeclarationError
 from emberstate.storage.interface import BytesLike
 from emberstate.testing.faults import FaultPlan, FaultyStorage, Gate
-from tests.checkpoint.small_job import SharedMemory, SmallJob, settle, unreferenced
+from tests.checkpoint.counting import small_job
+from tests.checkpoint.driver import Job
+from tests.checkpoint.stored import SharedMemory, unreferenced
 from tests.checkpoint.threads import Thread
 from tests.patience import PATIENCE
 
 
-def commits(job: SmallJob, count: int) -> None:
+def commits(job: Job, count: int) -> None:
     for number in range(count):
-        job.run("ann", "bob", f"word-{number}")
+        job.feed("ann", "bob", f"word-{number}")
 
 
 # -- what is kept ---------------------------------------------------------------------------------------------
@@ -45,10 +47,10 @@ def commits(job: SmallJob, count: int) -> None:
 def test_the_last_commits_are_kept(retained: int, inline_bytes: int) -> None:
     """Catches: keeping too many, too few, or a checkpoint without the files and bundles it needs."""
     storage = SharedMemory()
-    job = SmallJob(storage, retained=retained, inline_bytes=inline_bytes)
+    job = small_job(storage, retained=retained, inline_bytes=inline_bytes)
     job.open()
     for number in range(12):
-        job.run("ann", f"word-{number}")
+        job.feed("ann", f"word-{number}")
         kept = job.check_all(storage)
         assert kept == list(range(max(1, number + 3 - retained), number + 3)) or number + 1 < retained
     assert checkpoint_numbers(storage) == list(range(14 - retained, 14))
@@ -58,11 +60,11 @@ def test_the_last_commits_are_kept(retained: int, inline_bytes: int) -> None:
 def test_each_commit_lists_no_files() -> None:
     """Catches: a commit that costs what the storage holds."""
     plan = FaultPlan({})
-    job = SmallJob(FaultyStorage(SharedMemory(), plan))
+    job = small_job(FaultyStorage(SharedMemory(), plan))
     job.open()
     commits(job, 5)
     plan.calls.clear()
-    job.run("ann")
+    job.feed("ann")
     assert {path for operation, path in plan.calls if operation == "list"} == {"claims", "pins"}
     assert [path for operation, path in plan.calls if operation == "read"] == []
 
@@ -71,18 +73,18 @@ def test_outputs_live_as_long_as_their_checkpoint() -> None:
     """Catches: an output that a sink still reads, in a driver that was paused, deleted by the driver that went on; one
     that stays for good."""
     storage = SharedMemory()
-    job = SmallJob(storage, retained=2, inline_bytes=0)
+    job = small_job(storage, retained=2, inline_bytes=0)
     job.open()
-    first = job.run("ann")
+    first = job.feed("ann")
     paths = [output.place.path for output in first.outputs]
-    again = job.open().begin(0, query="q", source="up to 0")
+    again = job.open().begin(0, query="q", source="0")
     assert isinstance(again, Redelivery)
     assert [output.place.path for output in again.manifest.outputs] == paths
-    second = job.run("bob")
+    second = job.feed("bob")
     assert {*paths, *(output.place.path for output in second.outputs)} == set(storage.list("output"))
     job.open().collect()  # as a second driver does when it starts
     assert set(paths) <= set(storage.list("output"))
-    job.run("ann")
+    job.feed("ann")
     assert not set(paths) & set(storage.list("output"))
     job.check_all(storage)
     assert unreferenced(storage) == []
@@ -91,7 +93,7 @@ def test_outputs_live_as_long_as_their_checkpoint() -> None:
 def test_starts_without_commits_leave_one_opening() -> None:
     """Catches: a job that crashes at every start filling its storage with openings."""
     storage = SharedMemory()
-    job = SmallJob(storage)
+    job = small_job(storage)
     job.open()
     commits(job, 3)
     for _ in range(5):
@@ -106,7 +108,7 @@ def test_retained_is_a_number() -> None:
     """Catches: a job that is taken over, or deletes everything, for a setting that makes no sense."""
     storage = SharedMemory()
     for wrong in (0, -1, True, "3"):
-        job = SmallJob(storage, retained=wrong)  # type: ignore[arg-type]
+        job = small_job(storage, retained=wrong)
         with pytest.raises(StateDeclarationError, match="at least 1"):
             job.open()
     assert storage.list() == []
@@ -115,15 +117,13 @@ def test_retained_is_a_number() -> None:
 def test_more_retained_at_the_next_start() -> None:
     """Catches: retention decided once and for all."""
     storage = SharedMemory()
-    job = SmallJob(storage, retained=1)
+    job = small_job(storage, retained=1)
     job.open()
     commits(job, 3)
-    job.retained = 3
-    job.open()
+    job.open(retained=3)
     commits(job, 5)
     assert checkpoint_numbers(storage) == [8, 9, 10]
-    job.retained = 1
-    job.open()
+    job.open(retained=1)
     assert checkpoint_numbers(storage) == [10, 11]
 
 
@@ -133,7 +133,7 @@ def test_more_retained_at_the_next_start() -> None:
 def test_strays_are_collected_at_the_next_start() -> None:
     """Catches: files of attempts that lost, bundles of commits that failed, or old marks that stay for good."""
     storage = SharedMemory()
-    job = SmallJob(storage)
+    job = small_job(storage)
     holder = job.open().holder
     commits(job, 3)
     strays = [
@@ -156,7 +156,7 @@ def test_strays_are_collected_at_the_next_start() -> None:
 def test_what_is_not_ours_stays() -> None:
     """Catches: deleting what somebody else put there, or what a newer holder has written."""
     storage = SharedMemory()
-    job = SmallJob(storage)
+    job = small_job(storage)
     job.open()
     foreign = ["state/readme.txt", "state/000001/notes.arrow", "output/x", "checkpoints/000000000001/bundle", "a/b"]
     newer = [state_path(9, new_id()), output_path(9, new_id())]
@@ -170,16 +170,13 @@ def test_what_is_not_ours_stays() -> None:
 def test_files_of_the_transaction_in_flight_stay() -> None:
     """Catches: a collection on demand that takes the files of a batch that runs."""
     storage = SharedMemory()
-    job = SmallJob(storage, inline_bytes=0)
+    job = small_job(storage, inline_bytes=0)
     coordinator = job.open()
     commits(job, 1)
     lost = state_path(1, new_id())
     storage.write_new(lost, b"of an attempt that lost")
     transaction = job.begin()
-    acknowledgements = []
-    for task, slot in zip(transaction.tasks, job.slots, strict=True):
-        slot.start(task)
-        acknowledgements.append(slot.prepare([("out", 1, b"rows")]))
+    acknowledgements = job.prepare(transaction, [])
     coordinator.collect()
     assert lost in storage.list()
     manifest = coordinator.commit(transaction, acknowledgements)
@@ -205,15 +202,15 @@ class HeldRewrites(SharedMemory):
 def test_rewrites_stay_while_they_are_ordered() -> None:
     """Catches: a base collected between being written and being adopted; one that was rejected staying for good."""
     storage = HeldRewrites()
-    job = SmallJob(storage, inline_bytes=0)
+    job = small_job(storage, inline_bytes=0, steady=False)
     coordinator = job.open()
     ordered: set[str] = set()
     for _ in range(20):
         storage.wanted.clear()  # none is written in time for the batch that began it
-        job.run("ann", "bob", "eve", settle=False)
+        job.feed("ann", "bob", "eve")
         ordered |= coordinator.unfinished
         storage.wanted.set()
-        settle(job)  # it is written, and nobody has acknowledged it
+        job.wait_for_rewrites()  # it is written, and nobody has acknowledged it
         coordinator.collect()
     assert len(ordered) > 2
     assert coordinator.statistics().adopted > 2
@@ -229,11 +226,11 @@ def test_leftovers_of_dead_writers_go_at_the_start(tmp_path) -> None:  # type: i
     from emberstate.storage.local import LocalStorage
 
     storage = LocalStorage(tmp_path)
-    job = SmallJob(storage)
+    job = small_job(storage)
     coordinator = job.open()
     leftover = tmp_path / ".tmp" / "dead~0123"
     leftover.write_bytes(b"half")
-    job.run("ann")
+    job.feed("ann")
     coordinator.collect()
     assert leftover.exists()
     job.open()
@@ -246,10 +243,10 @@ def test_leftovers_of_dead_writers_go_at_the_start(tmp_path) -> None:  # type: i
 def test_only_the_holder_collects() -> None:
     """Catches: a process that was overtaken deleting what its successor needs."""
     storage = SharedMemory()
-    job = SmallJob(storage, retained=1)
+    job = small_job(storage, retained=1)
     old = job.open()
     commits(job, 3)
-    successor = SmallJob(storage, retained=5)
+    successor = small_job(storage, retained=5)
     successor.models = job.models
     successor.open()
     commits(successor, 2)
@@ -267,17 +264,17 @@ def test_an_overtaken_collector_at_every_call() -> None:
     while position < calls:
         storage, plan = SharedMemory(), FaultPlan({})
         faulty = FaultyStorage(storage, plan)
-        job = SmallJob(faulty, retained=3, slot_storage=storage)
+        job = small_job(faulty, retained=3, slot_storage=storage)
         old = job.open()
         commits(job, 4)
         storage.write_new(state_path(1, new_id()), b"stray")
-        job.coordinator.retention._retained = 1  # type: ignore[union-attr]
+        job.coordinator.retention._retained = 1
         plan.calls.clear()
         gate = Gate()
         plan.hold(gate, nth=position + 1)
         collector = Thread(old.collect)
         assert gate.reached.wait(PATIENCE)
-        successor = SmallJob(storage, retained=3)
+        successor = small_job(storage, retained=3)
         successor.models = job.models
         # It goes on from an old checkpoint, if that can be had at all.
         try:
@@ -290,7 +287,7 @@ def test_an_overtaken_collector_at_every_call() -> None:
         gate.opened.set()
         collector.join(FencedError, CheckpointCollectedError)
         calls = len(plan.calls)
-        for manifest in (successor.coordinator.latest, read_checkpoint(storage, successor.coordinator.latest.number)):  # type: ignore[union-attr]
+        for manifest in (successor.coordinator.latest, read_checkpoint(storage, successor.coordinator.latest.number)):
             successor.check(storage, manifest)
         assert set(intents) <= set(storage.list("intents"))
         commits(successor, 1)
@@ -308,12 +305,12 @@ def test_an_overtaken_collector_at_every_call() -> None:
 def test_a_failure_to_collect_fails_no_commit(caplog: pytest.LogCaptureFixture) -> None:
     """Catches: a commit that fails, or is lost, because something old could not be deleted; no second attempt."""
     storage, plan = SharedMemory(), FaultPlan({})
-    job = SmallJob(FaultyStorage(storage, plan), slot_storage=storage)
+    job = small_job(FaultyStorage(storage, plan), slot_storage=storage)
     coordinator = job.open()
     commits(job, 3)
     plan.fail(errno.EIO, operation="delete")
     with caplog.at_level(logging.WARNING, "emberstate.checkpoint"):
-        job.run("ann")
+        job.feed("ann")
     assert coordinator.retention.statistics().failures == 1
     assert "tried again later" in caplog.text
     job.check_all(storage)
@@ -328,23 +325,22 @@ def test_a_failure_to_collect_fails_no_commit(caplog: pytest.LogCaptureFixture) 
 def test_a_failure_at_the_start_is_made_up_for(operation: str) -> None:
     """Catches: a start that fails for the sake of collecting; incremental work on half a survey."""
     storage, plan = SharedMemory(), FaultPlan({})
-    job = SmallJob(storage)
+    job = small_job(storage)
     job.open()
     commits(job, 4)
     for number in (3, 4):
         storage.write_new(state_path(1, f"{new_id()[:-1]}{number}"), b"stray")
     job.storage = FaultyStorage(storage, plan)
-    job.retained = 1
     gate = {"create_if_absent": "condemned"}.get(operation, "")
     plan.fail(errno.EIO, operation=operation, path=gate or ("pins" if operation == "list" else ""))
     if operation == "read":
         plan = FaultPlan({})
         job.storage = FaultyStorage(storage, plan)
         plan.fail(errno.EIO, operation="read", nth=3)  # two are the start's own
-    coordinator = job.open()
+    coordinator = job.open(retained=1)
     assert coordinator.retention.statistics().failures == 1
     job.check_all(storage)
-    job.run("ann")
+    job.feed("ann")
     assert checkpoint_numbers(storage)[-1:] == [coordinator.latest.number]
     assert unreferenced(storage) == []
     job.check_all(storage)
@@ -354,7 +350,7 @@ def test_a_failure_at_the_start_is_made_up_for(operation: str) -> None:
 def test_no_files_go_while_a_kept_manifest_is_damaged(caplog: pytest.LogCaptureFixture) -> None:
     """Catches: collecting what a damaged manifest named, which a repair might need; refusing for ever."""
     storage = SharedMemory()
-    job = SmallJob(storage, retained=3, inline_bytes=0)
+    job = small_job(storage, retained=3, inline_bytes=0)
     job.open()
     commits(job, 4)
     path = manifest_path(4)
@@ -380,7 +376,7 @@ def test_no_files_go_while_a_kept_manifest_is_damaged(caplog: pytest.LogCaptureF
 def test_a_checkpoint_that_vanishes_stops_collection() -> None:
     """Catches: a listing without our own newest checkpoint taken for the truth, and its files for garbage."""
     storage = SharedMemory()
-    job = SmallJob(storage)
+    job = small_job(storage)
     coordinator = job.open()
     commits(job, 2)
     before = storage.list("state")
@@ -393,12 +389,12 @@ def test_a_checkpoint_that_vanishes_stops_collection() -> None:
 def test_set_back_to_an_older_checkpoint() -> None:
     """Catches: a batch whose outputs are kept refused; files of the old one collected."""
     storage = SharedMemory()
-    job = SmallJob(storage, retained=3, inline_bytes=0)
+    job = small_job(storage, retained=3, inline_bytes=0)
     job.open()
     commits(job, 4)
     outputs = read_checkpoint(storage, 4).outputs
     for start in (4, None):
-        again = job.open(start_from=start).begin(2, query="q", source="up to 2")
+        again = job.open(start_from=start).begin(2, query="q", source="2")
         assert isinstance(again, Redelivery) and again.manifest.outputs == outputs
     commits(job, 5)
     job.check_all(storage)
@@ -408,14 +404,14 @@ def test_set_back_to_an_older_checkpoint() -> None:
 def test_set_back_to_a_checkpoint_whose_outputs_are_gone() -> None:
     """Catches: a batch whose outputs an earlier version deleted, delivered as if it had none."""
     storage = SharedMemory()
-    job = SmallJob(storage, retained=3, inline_bytes=0)
+    job = small_job(storage, retained=3, inline_bytes=0)
     job.open()
     commits(job, 4)
     storage.delete(read_checkpoint(storage, 4).outputs[0].place.path)
     for start in (4, None):  # an opening on an opening remembers
         coordinator = job.open(start_from=start)
         with pytest.raises(RestoreRefusedError, match="Go on with batch 3"):
-            coordinator.begin(2, query="q", source="up to 2")
+            coordinator.begin(2, query="q", source="2")
 
 
 # -- decisions ------------------------------------------------------------------------------------------------
@@ -424,13 +420,14 @@ def test_set_back_to_a_checkpoint_whose_outputs_are_gone() -> None:
 def test_strays_of_overtaken_processes_are_beyond_retention() -> None:
     """Catches: a late commit of a fenced process at a number that was collected counting as a checkpoint."""
     storage = SharedMemory()
-    job = SmallJob(storage, retained=1)
+    job = small_job(storage, retained=1)
     job.open()
     commits(job, 3)
-    latest = job.coordinator.latest  # type: ignore[union-attr]
+    latest = job.coordinator.latest
+    assert latest.parent is not None
     parent = msgspec.structs.replace(latest, number=3, id="another", parent=None)
     assert beyond_retention({3: parent, 4: latest}, 5) == {3}
-    known = msgspec.structs.replace(parent, id=latest.parent.id)  # type: ignore[union-attr]
+    known = msgspec.structs.replace(parent, id=latest.parent.id)
     assert beyond_retention({3: known, 4: latest}, 5) == set()
     assert beyond_retention({3: known, 4: latest}, 1) == {3}
     assert beyond_retention({3: known, 4: None}, 1) == set()
@@ -440,7 +437,7 @@ def test_strays_of_overtaken_processes_are_beyond_retention() -> None:
 def test_condemned_by_an_older_holder_is_collected() -> None:
     """Catches: keeping, or starting from, a checkpoint that an overtaken collector is about to delete."""
     storage = SharedMemory()
-    job = SmallJob(storage, retained=3)
+    job = small_job(storage, retained=3)
     old = job.open()
     commits(job, 3)
     storage.write_new(condemned_path(3, old.holder.incarnation), b"mark")
@@ -457,7 +454,7 @@ def test_condemned_by_an_older_holder_is_collected() -> None:
 def test_retention_of_another_incarnation_is_fenced_before_anything_goes() -> None:
     """Catches: marks that an overtaken collector leaves behind."""
     storage = SharedMemory()
-    job = SmallJob(storage)
+    job = small_job(storage)
     coordinator: CheckpointCoordinator = job.open()
     commits(job, 3)
     from emberstate.clock import ManualClock

@@ -32,8 +32,11 @@ from emberstate.errors import CheckpointCollectedError, EmberstateError, Storage
 from emberstate.storage.interface import Storage, StorageOutcomeUnknownError
 from emberstate.storage.local import LocalStorage
 from emberstate.testing.faults import KILL_POINT, FaultPlan, FaultyStorage, Gate, SimulatedKill
-from tests.checkpoint.small_job import TOTAL, Model, SharedMemory, SmallJob, restored, unreferenced
+from tests.checkpoint.counting import COUNT, COUNTING, OPERATOR, small_job
+from tests.checkpoint.driver import Job
+from tests.checkpoint.stored import SharedMemory, read_content, unreferenced
 from tests.checkpoint.threads import Thread
+from tests.checkpoint.work import Content
 from tests.effort import examples
 from tests.patience import PATIENCE
 
@@ -50,10 +53,10 @@ class RetentionMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.storage = SharedMemory()
-        self.job = SmallJob(self.storage, slot_storage=self.storage)
+        self.job = small_job(self.storage, slot_storage=self.storage)
         self.pins: list[Pin] = []
-        self.savepoints: dict[str, Model] = {}
-        self.pending: Model = {}  # of a commit of which nobody knows whether it was made
+        self.savepoints: dict[str, Content] = {}
+        self.pending: Content = {}  # of a commit of which nobody knows whether it was made
         self.newest = 0
         self.restart(None, 2, 2, None)
 
@@ -62,21 +65,17 @@ class RetentionMachine(RuleBasedStateMachine):
     @rule(words=WORDS, fault=FAULT)
     def commit(self, words: list[str], fault: Any) -> None:
         """A batch."""
-        model = dict(self.job.model)
-        for word in words:
-            count, seen = model.get(word, (0, {}))
-            model[word] = (count + 1, {**seen, str(self.job.batch + 1): 1})
-        self.pending = model
+        self.pending = COUNTING.after(self.job.model, self.job.next_batch, words)
 
         def act() -> None:
-            self.newest = self.job.run(*words).number
+            self.newest = self.job.feed(*words).number
 
         self.attempt(fault, act)
 
     @rule(fault=FAULT, parallelism=st.integers(1, 3), retained=st.integers(1, 3), back=st.none() | st.integers(0, 5))
     def restart(self, fault: Any, parallelism: int, retained: int, back: int | None) -> None:
         """Another process takes over; from the newest checkpoint, or from an older one."""
-        self.job.parallelism, self.job.retained = parallelism, retained
+        self.job.parallelism, self.job.options["retained"] = parallelism, retained
         numbers = checkpoint_numbers(self.storage)
         start = numbers[-1 - back] if back is not None and back < len(numbers) else None
         self.attempt(fault, lambda: self.open(start))
@@ -84,7 +83,7 @@ class RetentionMachine(RuleBasedStateMachine):
     @rule(fault=FAULT)
     def collect(self, fault: Any) -> None:
         """On demand."""
-        self.attempt(fault, lambda: self.job.coordinator.collect())  # type: ignore[union-attr]
+        self.attempt(fault, lambda: self.job.coordinator.collect())
 
     @rule(back=st.integers(0, 3))
     def pin(self, back: int) -> None:
@@ -108,7 +107,7 @@ class RetentionMachine(RuleBasedStateMachine):
 
         def act() -> None:
             try:
-                self.job.coordinator.savepoint(name)  # type: ignore[union-attr]
+                self.job.coordinator.savepoint(name)
                 assert name not in self.savepoints
             except StorageExistsError:
                 pass
@@ -152,9 +151,8 @@ class RetentionMachine(RuleBasedStateMachine):
 
     def storage_now(self, storage: Storage) -> None:
         self.job.storage = storage
-        if self.job.coordinator is not None:
-            self.job.coordinator._storage = storage
-            self.job.coordinator.retention._storage = storage
+        if self.job.opened is not None:
+            self.job.opened._storage = self.job.opened.retention._storage = storage
 
     def learn(self) -> None:
         """Of checkpoints whose maker did not live to say so: what they must hold."""
@@ -184,7 +182,7 @@ class RetentionMachine(RuleBasedStateMachine):
         for name, model in self.savepoints.items():
             saved = read_savepoint(self.storage, name)
             assert verify(self.storage, saved).problems == ()
-            assert restored(self.storage, saved) == model
+            assert read_content(self.storage, saved, COUNTING) == model
 
     def teardown(self) -> None:
         """In the end nothing is left that nobody needs."""
@@ -209,10 +207,10 @@ def test_a_reader_during_collection() -> None:
     calls, position = 1, 0
     while position < calls:
         storage, plan = SharedMemory(), FaultPlan({})
-        job = SmallJob(storage, retained=4, inline_bytes=0)
+        job = small_job(storage, retained=4, inline_bytes=0)
         coordinator = job.open()
         for number in range(4):
-            job.run("ann", f"word-{number}")
+            job.feed("ann", f"word-{number}")
         reader = CheckpointReader.open(storage, 2)
         expected = job.models[reader.manifest.id]["ann"][0]
         coordinator.retention._retained = 1
@@ -222,7 +220,7 @@ def test_a_reader_during_collection() -> None:
         collector = Thread(coordinator.collect)
         assert gate.reached.wait(PATIENCE)
         try:
-            assert reader.get("words", TOTAL, "ann").value() == expected
+            assert reader.get(OPERATOR, COUNT, "ann").value() == expected
             outcomes.add("read")
         except CheckpointCollectedError:
             outcomes.add("collected")
@@ -239,26 +237,25 @@ def test_a_reader_during_collection() -> None:
 def test_a_commit_of_unknown_outcome_that_was_made(collect_in_between: bool) -> None:
     """Catches: files of a checkpoint that its own writer does not know of taken for garbage."""
     storage, plan = SharedMemory(), FaultPlan({})
-    job = SmallJob(FaultyStorage(storage, plan), slot_storage=storage, inline_bytes=0, retained=3)
+    job = small_job(FaultyStorage(storage, plan), slot_storage=storage, inline_bytes=0, retained=3)
     coordinator = job.open()
     for number in range(3):
-        job.run("ann", f"word-{number}")
+        job.feed("ann", f"word-{number}")
     for nth in range(1, 6):
         plan.fail(errno.EIO, operation="create_if_absent", path="manifest", when="after", nth=nth)
     with pytest.raises(EmberstateError):
-        job.run("lost")
+        job.feed("lost")
     made = read_checkpoint(storage, checkpoint_numbers(storage)[-1])
     assert made.number == coordinator.latest.number + 1
-    model = dict(job.model, lost=(1, {"3": 1}))
-    job.models[made.id] = model
+    model = job.models[made.id] = COUNTING.after(job.model, 3, ["lost"])
     if collect_in_between:
         coordinator.collect()
         job.check_all(storage)
-    found = coordinator.begin(3, query=job.query, source="up to 3")
+    found = coordinator.begin(3, query=job.query, source="3")
     assert isinstance(found, Redelivery) and found.manifest.id == made.id
-    job.batch, job.model = 3, model
+    job.model = model
     for number in range(8):
-        job.run("ann", f"more-{number}")
+        job.feed("ann", f"more-{number}")
         job.check_all(storage)
     coordinator.collect()  # what the attempt wrote that was not needed
     assert unreferenced(storage) == []
@@ -283,18 +280,18 @@ def test_a_commit_that_lands_late() -> None:
     for inline_bytes in (0, 1 << 20):
         storage = SharedMemory()
         slow = Slow(storage, FaultPlan({}))
-        job = SmallJob(slow, slot_storage=storage, inline_bytes=inline_bytes)
+        job = small_job(slow, slot_storage=storage, inline_bytes=inline_bytes)
         coordinator = job.open()
         for number in range(3):
-            job.run("ann", f"word-{number}")
+            job.feed("ann", f"word-{number}")
         slow.is_slow = True
         with pytest.raises(StorageOutcomeUnknownError):
-            job.run("late")
+            job.feed("late")
         coordinator.collect()
         assert slow.late is not None
         storage.write_new(manifest_path(coordinator.latest.number + 1), slow.late)
         made = read_checkpoint(storage, coordinator.latest.number + 1)
-        job.models[made.id] = dict(job.model, late=(1, {"3": 1}))
+        job.models[made.id] = COUNTING.after(job.model, 3, ["late"])
         job.check_all(storage)
         slow.is_slow = False
         job.open()
@@ -305,14 +302,12 @@ def test_a_commit_that_lands_late() -> None:
 # -- real processes -------------------------------------------------------------------------------------------
 
 CHILD = """
-import collections
 import sys
 from emberstate.testing.faults import FaultyStorage
 from emberstate.storage.local import LocalStorage
-from tests.checkpoint.small_job import SmallJob
+from tests.checkpoint.counting import small_job
 
-job = SmallJob(FaultyStorage(LocalStorage(sys.argv[1])), slot_storage=LocalStorage(sys.argv[1]), retained=1)
-job.models = collections.defaultdict(dict)  # what it holds is the parent's business
+job = small_job(FaultyStorage(LocalStorage(sys.argv[1])), slot_storage=LocalStorage(sys.argv[1]), retained=1)
 job.open()
 """
 
@@ -329,17 +324,17 @@ job.open()
 )
 def test_a_kill_at_every_call_of_a_collection(tmp_path: Path, point: str) -> None:
     """Catches: a collector whose death leaves a checkpoint without its files, or garbage for good."""
-    job: SmallJob
+    job: Job
     survived = killed = 0
     nth = 0
     while not survived:
         nth += 1
         root = tmp_path / str(nth)
         storage = LocalStorage(root)
-        job = SmallJob(storage, retained=3, inline_bytes=0, parallelism=1)
+        job = small_job(storage, retained=3, inline_bytes=0, parallelism=1)
         job.open()
         for number in range(2):
-            job.run("ann", f"word-{number}")
+            job.feed("ann", f"word-{number}")
         job.close()
         storage.write_new("state/000001/0123456789ab.arrow", b"stray")
         code = run_child(root, f"{point}:{nth}")
@@ -365,7 +360,7 @@ def run_child(root: Path, point: str) -> int:
     return done.returncode
 
 
-def learned(job: SmallJob, storage: Storage) -> None:
+def learned(job: Job, storage: Storage) -> None:
     """Openings of the child hold what they were opened from."""
     for number in checkpoint_numbers(storage):
         manifest: Manifest = read_checkpoint(storage, number)

@@ -35,25 +35,27 @@ from emberstate.storage.interface import Storage
 from emberstate.storage.local import LocalStorage
 from emberstate.storage.memory import MemoryStorage
 from emberstate.testing.faults import FaultPlan, FaultyStorage, SimulatedKill
+from tests.checkpoint.counting import COUNTING, small_job
+from tests.checkpoint.driver import Job
 from tests.checkpoint.interleaving import Process, every_interleaving
-from tests.checkpoint.small_job import SharedMemory, SmallJob, restored, unreferenced
+from tests.checkpoint.stored import SharedMemory, read_content, unreferenced
 
 INLINE = pytest.mark.parametrize("inline_bytes", [0, 300, 1 << 20])
 
 
-def job_with(commits: int, inline_bytes: int = 300) -> SmallJob:
-    job = SmallJob(SharedMemory(), retained=1, inline_bytes=inline_bytes)
+def job_with(commits: int, inline_bytes: int = 300) -> Job:
+    job = small_job(SharedMemory(), retained=1, inline_bytes=inline_bytes)
     job.open()
     for number in range(commits):
-        job.run("ann", "bob", f"word-{number}")
+        job.feed("ann", "bob", f"word-{number}")
     return job
 
 
-def check_savepoint(job: SmallJob, storage: Storage, name: str, manifest: Manifest) -> None:
+def check_savepoint(job: Job, storage: Storage, name: str, manifest: Manifest) -> None:
     """It is whole, needs nothing outside its folder, and holds what the checkpoint held."""
     saved = read_savepoint(storage, name)
     assert verify(storage, saved).problems == ()
-    assert restored(storage, saved) == job.models[manifest.id]
+    assert read_content(storage, saved, COUNTING) == job.models[manifest.id]
     assert {ref.path.rpartition("/")[0] for ref in saved.file_refs()} <= {f"savepoints/{name}"}
     assert saved.outputs == ()
 
@@ -66,11 +68,10 @@ def files_of(storage: Storage, name: str) -> list[str]:
 def test_a_savepoint_outlives_its_job(inline_bytes: int) -> None:
     """Catches: a savepoint that refers to files of the job, or is collected with it."""
     job = job_with(5, inline_bytes)
-    assert job.coordinator is not None
     job.coordinator.savepoint("before-upgrade")
     made = job.coordinator.latest
     for number in range(5):
-        job.run("eve", f"later-{number}")
+        job.feed("eve", f"later-{number}")
     job.open()
     check_savepoint(job, job.storage, "before-upgrade", made)
     assert savepoint_names(job.storage) == ["before-upgrade"]
@@ -83,25 +84,24 @@ def test_a_savepoint_outlives_its_job(inline_bytes: int) -> None:
 def test_a_savepoint_can_be_carried_away_file_by_file() -> None:
     """Catches: paths or places that tie a savepoint to its storage."""
     job, elsewhere = job_with(3), MemoryStorage()
-    job.coordinator.savepoint("s")  # type: ignore[union-attr]
+    job.coordinator.savepoint("s")
     for path in job.storage.list("savepoints"):
         elsewhere.write_new(path, job.storage.read(path))
-    check_savepoint(job, elsewhere, "s", job.coordinator.latest)  # type: ignore[union-attr]
+    check_savepoint(job, elsewhere, "s", job.coordinator.latest)
     again = write_savepoint(elsewhere, read_savepoint(elsewhere, "s"), elsewhere, "copy-of-s")
     assert again.parent is not None
-    check_savepoint(job, elsewhere, "copy-of-s", job.coordinator.latest)  # type: ignore[union-attr]
+    check_savepoint(job, elsewhere, "copy-of-s", job.coordinator.latest)
 
 
 def test_a_name_that_is_taken_is_refused() -> None:
     """Catches: a savepoint overwritten, mixed with another, or left without some of its files."""
     job = job_with(2)
-    assert job.coordinator is not None
     job.coordinator.savepoint("s")
     made, before = job.coordinator.latest, job.storage.list()
     with pytest.raises(StorageExistsError, match="take another name"):
         job.coordinator.savepoint("s")
     assert job.storage.list() == before
-    job.run("eve")
+    job.feed("eve")
     with pytest.raises(StorageExistsError):
         job.coordinator.savepoint("s")
     check_savepoint(job, job.storage, "s", made)
@@ -117,7 +117,7 @@ def test_names_that_lead_elsewhere_are_refused(name: str) -> None:
     job = job_with(1)
     before = job.storage.list()
     with pytest.raises(StateDeclarationError, match="a savepoint is called"):
-        job.coordinator.savepoint(name)  # type: ignore[union-attr]
+        job.coordinator.savepoint(name)
     with pytest.raises(StateDeclarationError, match="a savepoint is called"):
         delete_savepoint(job.storage, name)
     assert job.storage.list() == before
@@ -128,7 +128,6 @@ def test_names_that_lead_elsewhere_are_refused(name: str) -> None:
 def test_a_crash_at_every_call_leaves_none_or_all(when: str) -> None:
     """Catches: half a savepoint that can be seen; an attempt that stands in the way of the next."""
     job = job_with(4, inline_bytes=0)
-    assert job.coordinator is not None
     made = job.coordinator.latest
     calls, position, finished = 1, 0, 0
     while position < calls:
@@ -156,7 +155,6 @@ def test_a_crash_at_every_call_leaves_none_or_all(when: str) -> None:
 def test_two_attempts_under_one_name() -> None:
     """Catches: one of two writers of a name deleting the other's files."""
     job = job_with(2, inline_bytes=0)
-    assert job.coordinator is not None
     made = job.coordinator.latest
     target: Storage = MemoryStorage()
 
@@ -183,7 +181,7 @@ def test_two_attempts_under_one_name() -> None:
 def test_a_lost_reply() -> None:
     """Catches: a savepoint reported as failed, or its files deleted, when the last reply was lost."""
     job = job_with(2)
-    made = job.coordinator.latest  # type: ignore[union-attr]
+    made = job.coordinator.latest
     for forever in (False, True):
         target, plan = MemoryStorage(), FaultPlan({})
         plan.fail(errno.EIO, operation="create_if_absent", when="after", forever=forever)
@@ -202,7 +200,7 @@ def test_a_full_disk_leaves_nothing() -> None:
     target, plan = MemoryStorage(), FaultPlan({})
     plan.fail(errno.ENOSPC, operation="write_new", nth=3)
     with pytest.raises(StorageError, match="Free space"):
-        write_savepoint(job.storage, job.coordinator.latest, FaultyStorage(target, plan), "s")  # type: ignore[union-attr]
+        write_savepoint(job.storage, job.coordinator.latest, FaultyStorage(target, plan), "s")
     assert target.list() == []
 
 
@@ -210,7 +208,7 @@ def test_a_full_disk_leaves_nothing() -> None:
 def test_damage_is_found_while_copying() -> None:
     """Catches: a savepoint of damaged state that looks sound."""
     job = job_with(3, inline_bytes=0)
-    made = job.coordinator.latest  # type: ignore[union-attr]
+    made = job.coordinator.latest
     path = next(ref.path for ref in made.file_refs() if ref.path.startswith("state"))
     data = job.storage.read(path)
     job.storage.delete(path)
@@ -226,9 +224,9 @@ def test_damage_is_found_while_copying() -> None:
 def test_a_checkpoint_collected_while_it_is_copied() -> None:
     """Catches: what was collected reported as damage."""
     job = job_with(3, inline_bytes=0)
-    made = job.coordinator.latest  # type: ignore[union-attr]
+    made = job.coordinator.latest
     for number in range(20):
-        job.run("ann", f"later-{number}")
+        job.feed("ann", f"later-{number}")
     target = MemoryStorage()
     with pytest.raises(CheckpointCollectedError, match="was collected while it was read"):
         write_savepoint(job.storage, made, target, "s")
@@ -243,44 +241,30 @@ def test_a_checkpoint_collected_while_it_is_copied() -> None:
 def test_a_new_job_starts_from_a_savepoint(inline_bytes: int, parallelism: int) -> None:
     """Catches: state lost or doubled on the way; files shared with the savepoint; the old query's batches asked for."""
     old = job_with(5, inline_bytes)
-    assert old.coordinator is not None
     old.coordinator.savepoint("s")
-    new = SmallJob(SharedMemory(), parallelism=parallelism, inline_bytes=inline_bytes)
+    new = small_job(SharedMemory(), parallelism=parallelism, inline_bytes=inline_bytes)
     coordinator = new.open(savepoint=(old.storage, "s"))
     assert coordinator.latest.saved_batch == old.coordinator.latest.batch
     assert coordinator.latest.batch is None
     new.model = new.models[coordinator.latest.id] = old.model
     new.check_all(new.storage)
     delete_savepoint(old.storage, "s")
-    begun = coordinator.begin(700, query="another", source="elsewhere")
-    assert isinstance(begun, Transaction)
-    new.batch = 699
-    for number in range(6):
-        new.run("ann", f"new-{number}", settle=True) if number else run_first(new, begun)
+    new.query = "another"
+    new.commit(new.begin(700, source="elsewhere"), [])
+    new.check_all(new.storage)
+    for number in range(5):
+        new.feed("ann", f"new-{number}")
         new.check_all(new.storage)
     new.open()
     new.check_all(new.storage)
     assert unreferenced(new.storage) == []
-    assert new.coordinator.latest.saved_batch is None  # type: ignore[union-attr]
-
-
-def run_first(job: SmallJob, transaction: Transaction) -> None:
-    """Commit the first batch, which changes nothing, under its own query."""
-    assert job.coordinator is not None
-    acknowledgements = []
-    for task, slot in zip(transaction.tasks, job.slots, strict=True):
-        slot.start(task)
-        acknowledgements.append(slot.prepare())
-    manifest = job.coordinator.commit(transaction, acknowledgements)
-    job.models[manifest.id] = job.model
-    job.batch = 700
-    job.query = "another"
+    assert new.coordinator.latest.saved_batch is None
 
 
 def test_a_job_with_checkpoints_refuses_a_savepoint() -> None:
     """Catches: state of a running job replaced, and its progress lost, by an option left in a script."""
     old, new = job_with(2), job_with(3)
-    old.coordinator.savepoint("s")  # type: ignore[union-attr]
+    old.coordinator.savepoint("s")
     before = new.storage.list()
     with pytest.raises(RestoreRefusedError, match="leave the savepoint out"):
         new.open(savepoint=(old.storage, "s"))
@@ -289,8 +273,8 @@ def test_a_job_with_checkpoints_refuses_a_savepoint() -> None:
 
 def test_a_savepoint_that_is_not_there() -> None:
     """Catches: a job that starts empty because of a misspelt name."""
-    old, new = job_with(2), SmallJob(SharedMemory())
-    old.coordinator.savepoint("s")  # type: ignore[union-attr]
+    old, new = job_with(2), small_job(SharedMemory())
+    old.coordinator.savepoint("s")
     with pytest.raises(CheckpointCollectedError, match=r"no savepoint 't'.*\['s'\]"):
         new.open(savepoint=(old.storage, "t"))
     assert new.storage.list() == []
@@ -300,20 +284,20 @@ def test_a_savepoint_that_is_not_there() -> None:
 def test_a_start_from_a_savepoint_that_dies_can_be_repeated() -> None:
     """Catches: half an import that stands in the way, or stays for good."""
     old = job_with(4, inline_bytes=0)
-    old.coordinator.savepoint("s")  # type: ignore[union-attr]
+    old.coordinator.savepoint("s")
     dead = position = 0
     while dead == position:
         storage, plan = SharedMemory(), FaultPlan({})
         position += 1
         plan.fail(SimulatedKill("dead"), nth=position)
         plan.fail(SimulatedKill("dead"), nth=position + 1, forever=True)
-        new = SmallJob(FaultyStorage(storage, plan), slot_storage=storage)
+        new = small_job(FaultyStorage(storage, plan), slot_storage=storage)
         new.models = old.models
         try:
             new.open(savepoint=(old.storage, "s"))
         except SimulatedKill:
             dead += 1
-        again = SmallJob(storage)
+        again = small_job(storage)
         again.models = dict(old.models)
         if checkpoint_numbers(storage):
             again.models[read_checkpoint(storage, 1).id] = old.model
@@ -322,7 +306,7 @@ def test_a_start_from_a_savepoint_that_dies_can_be_repeated() -> None:
             coordinator = again.open(savepoint=(old.storage, "s"))
             again.model = again.models[coordinator.latest.id] = old.model
         again.check_all(storage)
-        again.run("ann")
+        again.feed("ann")
         again.check_all(storage)
         assert unreferenced(storage) == []
     assert dead > 10
@@ -335,7 +319,7 @@ def test_a_start_from_a_savepoint_that_dies_can_be_repeated() -> None:
 def test_a_manifest_that_names_files_elsewhere_is_refused(path: str) -> None:
     """Catches: a forged checkpoint or savepoint that makes a reader open what is none of its files."""
     job = job_with(2)
-    job.coordinator.savepoint("s")  # type: ignore[union-attr]
+    job.coordinator.savepoint("s")
     readers: dict[str, Callable[[], Manifest]] = {
         manifest_path(3): lambda: read_checkpoint(job.storage, 3),
         savepoint_path("s"): lambda: read_savepoint(job.storage, "s"),
@@ -352,7 +336,6 @@ def test_a_manifest_that_names_files_elsewhere_is_refused(path: str) -> None:
 def test_a_savepoint_that_is_not_whole_is_refused() -> None:
     """Catches: a savepoint that names files of its job, which will be collected; a checkpoint posing as one."""
     job = job_with(2, inline_bytes=0)
-    assert job.coordinator is not None
     made = job.coordinator.latest
     job.coordinator.savepoint("s")
     for forged in (made, with_path(read_savepoint(job.storage, "s"), next(made.file_refs()).path)):
@@ -376,9 +359,9 @@ def with_path(manifest: Manifest, path: str) -> Manifest:
 # -- time goes on from there -----------------------------------------------------------------------------------
 
 
-def timed_job(storage: Storage) -> SmallJob:
+def timed_job(storage: Storage) -> Job:
     """A job after a batch that has seen event time 900 and stands at watermark 700, processing time 5,000."""
-    job = SmallJob(storage)
+    job = small_job(storage)
     coordinator = job.open(clock=ManualClock(5_000))
     begun = coordinator.begin(0, query="q", source="s", watermark=700)
     assert isinstance(begun, Transaction)
@@ -386,13 +369,10 @@ def timed_job(storage: Storage) -> SmallJob:
     return job
 
 
-def commit_empty(job: SmallJob, transaction: Transaction, max_event_time: int | None = None) -> Manifest:
+def commit_empty(job: Job, transaction: Transaction, max_event_time: int | None = None) -> Manifest:
     """Commit a batch without changes."""
-    acknowledgements = []
-    for task, slot in zip(transaction.tasks, job.slots, strict=True):
-        slot.start(task)
-        acknowledgements.append(msgspec.structs.replace(slot.prepare(), max_event_time=max_event_time))
-    assert job.coordinator is not None
+    prepared = job.prepare(transaction, [])
+    acknowledgements = [msgspec.structs.replace(found, max_event_time=max_event_time) for found in prepared]
     return job.coordinator.commit(transaction, acknowledgements)
 
 
@@ -400,18 +380,17 @@ def commit_empty(job: SmallJob, transaction: Transaction, max_event_time: int | 
 def test_times_of_a_savepoint_survive_a_kill_before_the_first_batch(tmp_path: Path) -> None:
     """Catches: watermark, greatest event time and processing time known only to the process that opened the job."""
     old = timed_job(LocalStorage(tmp_path / "old"))
-    assert old.coordinator is not None
     old.coordinator.savepoint("s")
     new = LocalStorage(tmp_path / "new")
     child = os.fork()
     if child == 0:
         try:
-            SmallJob(new).open(savepoint=(old.storage, "s"), clock=ManualClock(1_000))
+            small_job(new).open(savepoint=(old.storage, "s"), clock=ManualClock(1_000))
             os.kill(os.getpid(), signal.SIGKILL)
         finally:
             os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
-    job = SmallJob(new)
+    job = small_job(new)
     job.models = {read_checkpoint(new, 1).id: old.model}
     for _ in range(2):  # it may die there more than once
         coordinator = job.open(clock=ManualClock(1_000))

@@ -16,15 +16,17 @@ from emberstate.errors import CheckpointCollectedError, StateDeclarationError, S
 from emberstate.storage.interface import Storage
 from emberstate.storage.memory import MemoryStorage
 from emberstate.testing.faults import FaultPlan, FaultyStorage, SimulatedKill
+from tests.checkpoint.counting import small_job
+from tests.checkpoint.driver import Job
 from tests.checkpoint.interleaving import Process, every_interleaving
-from tests.checkpoint.small_job import SharedMemory, SmallJob, unreferenced
+from tests.checkpoint.stored import SharedMemory, unreferenced
 
 
-def job_with(commits: int, retained: int = 1) -> SmallJob:
-    job = SmallJob(SharedMemory(), retained=retained)
+def job_with(commits: int, retained: int = 1) -> Job:
+    job = small_job(SharedMemory(), retained=retained)
     job.open()
     for number in range(commits):
-        job.run("ann", f"word-{number}")
+        job.feed("ann", f"word-{number}")
     return job
 
 
@@ -34,16 +36,16 @@ def test_a_pinned_checkpoint_stays_until_it_is_released() -> None:
     storage = job.storage
     with pin(storage, 3, "an export") as held:
         for number in range(6):
-            job.run("bob", f"more-{number}")
+            job.feed("bob", f"more-{number}")
             assert checkpoint_numbers(storage) == [3, number + 4]
             job.check_all(storage)
         job.open()
-        job.run("bob")
+        job.feed("bob")
         assert checkpoint_numbers(storage) == [3, 11]
         job.check_all(storage)
     held.release()  # once more, for nothing
-    job.run("bob")
-    job.run("bob")
+    job.feed("bob")
+    job.feed("bob")
     assert checkpoint_numbers(storage) == [13]
     assert unreferenced(storage) == []
     assert storage.list(PINS) == []
@@ -53,9 +55,9 @@ def test_two_pins_of_one_checkpoint() -> None:
     """Catches: the first release setting free what the second still holds."""
     job = job_with(2)
     one, other = pin(job.storage, 3, "one"), pin(job.storage, 3, "other")
-    job.run("bob")
+    job.feed("bob")
     one.release()
-    job.run("bob")
+    job.feed("bob")
     assert 3 in checkpoint_numbers(job.storage)
     other.release()
     job.open()
@@ -81,8 +83,8 @@ def test_a_pin_that_cannot_be_read_holds_all_the_same() -> None:
     job = job_with(2)
     path = "pins/000000000003-0123"
     job.storage.write_new(path, b"torn")
-    job.run("bob")
-    job.run("bob")
+    job.feed("bob")
+    job.feed("bob")
     assert 3 in checkpoint_numbers(job.storage)
     (found,) = pins(job.storage)
     assert (found.number, found.record) == (3, None)
@@ -119,7 +121,6 @@ def test_every_interleaving_of_pinner_and_collector() -> None:
         nonlocal storage
         job = job_with(2, retained=2)
         storage = job.storage
-        assert job.coordinator is not None
         holder = job.coordinator.holder
 
         def collect(faulty: Storage) -> object:
@@ -157,7 +158,7 @@ def test_a_pinner_that_dies_at_any_call(when: str) -> None:
         plan.kill_at(f"{when}-{operation}")
         with pytest.raises(SimulatedKill):
             pin(FaultyStorage(job.storage, plan), 3, "dying")
-        job.run("bob")
+        job.feed("bob")
         held = bool(pins(job.storage))
         assert held is not (operation == "write_new" and when == "before")
         assert (3 in checkpoint_numbers(job.storage)) is held

@@ -32,7 +32,7 @@ from emberstate.state.descriptors import (
 from emberstate.storage.interface import Storage
 from emberstate.storage.local import LocalStorage
 from tests.checkpoint import job
-from tests.checkpoint.small_job import SharedMemory
+from tests.checkpoint.stored import SharedMemory
 
 KEYS = KeySchema.from_python(str)
 

@@ -24,7 +24,7 @@ from emberstate.keygroups import KeyGroupRange, KeySchema
 from emberstate.state.descriptors import ListStateDescriptor, StateDescriptor, ValueStateDescriptor
 from emberstate.storage.interface import Storage
 from tests.checkpoint import job
-from tests.checkpoint.small_job import SharedMemory
+from tests.checkpoint.stored import SharedMemory
 
 KEYS = KeySchema.from_python(str)
 

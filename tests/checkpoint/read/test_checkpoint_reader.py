@@ -9,7 +9,6 @@ import enum
 import logging
 import random
 import uuid
-from collections.abc import Callable
 from datetime import UTC, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple, NotRequired, TypedDict
@@ -20,16 +19,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emberstate.checkpoint.commit.coordinator import CheckpointCoordinator, Transaction
-from emberstate.checkpoint.commit.slot import SlotCheckpoint
-from emberstate.checkpoint.files.bindings import bindings_of
 from emberstate.checkpoint.manifest.catalogue import checkpoint_numbers
-from emberstate.checkpoint.manifest.chain import ChainPolicy
 from emberstate.checkpoint.manifest.pins import pins
 from emberstate.checkpoint.read.reader import CACHED_GROUPS, CheckpointReader
 from emberstate.checkpoint.restore.choices import RestoreChoices
-from emberstate.checkpoint.restore.operators import OperatorSpec
-from emberstate.clock import ManualClock
 from emberstate.codec import pickle_codec
 from emberstate.errors import (
     CheckpointCollectedError,
@@ -39,8 +32,6 @@ from emberstate.errors import (
     StateDeclarationError,
     StateTypeError,
 )
-from emberstate.heap.backend import HeapKeyedStateBackend
-from emberstate.keygroups import KeyGroupRange, KeySchema
 from emberstate.state.descriptors import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
@@ -53,15 +44,13 @@ from emberstate.state.keyed_state_backend import KeyedStateBackend
 from emberstate.state.states import AggregateFunction
 from emberstate.state.timers import Timer
 from emberstate.state.ttl.config import TtlConfig, TtlTime
-from emberstate.storage.interface import Storage
 from emberstate.storage.local import LocalStorage
 from emberstate.testing.faults import FaultPlan, FaultyStorage
-from tests.checkpoint.small_job import SEEN, TOTAL, SharedMemory, SmallJob
+from tests.checkpoint.counting import COUNT, LOG, OPERATOR, SEEN, small_job
+from tests.checkpoint.states import GROUPS, put, states_job
+from tests.checkpoint.stored import SharedMemory
 from tests.checkpoint.threads import Thread
 from tests.effort import examples
-from tests.patience import PATIENCE
-
-GROUPS = 16
 
 
 class Mean(AggregateFunction[float, tuple[float, int], float]):
@@ -86,95 +75,6 @@ MEAN = AggregatingStateDescriptor("mean", Mean(), tuple[float, int])
 ALL: list[StateDescriptor] = [VALUE, LIST, MAP, REDUCED, MEAN]
 
 
-class Job:
-    """A job of one operator whose states are given; each batch is a function of a backend with a current key."""
-
-    def __init__(
-        self,
-        storage: Storage,
-        states: list[StateDescriptor],
-        *,
-        key: Any = str,
-        parallelism: int = 2,
-        namespace_type: Any = str,
-        inline_bytes: int = 200,
-        retained: int = 2,
-        **options: Any,
-    ) -> None:
-        self.keys = KeySchema.from_python(key)
-        self.states = states
-        self.namespace_type = namespace_type
-        self.clock = ManualClock(1_000_000)
-        declared = bindings_of(self.backend(None))
-        spec = OperatorSpec(
-            name="op",
-            key_schema=self.keys,
-            parallelism=parallelism,
-            max_parallelism=GROUPS,
-            declared=declared,
-            choices=RestoreChoices(**options),
-        )
-        policy = ChainPolicy(most_files=6, rewrite_at=3, small_bytes=4096)
-        self.coordinator = CheckpointCoordinator.open(
-            storage, "job", [spec], policy=policy, retained=retained, clock=self.clock
-        )
-        self.slots = [
-            SlotCheckpoint(self.backend, storage, policy=policy, inline_bytes=inline_bytes) for _ in range(parallelism)
-        ]
-
-    def backend(self, groups: KeyGroupRange | None) -> HeapKeyedStateBackend:
-        backend = HeapKeyedStateBackend(self.keys, max_parallelism=GROUPS, key_group_range=groups)
-        for state in self.states:
-            backend.get_partitioned_state(state, self.void, namespace_type=self.namespace_type)
-        backend.get_timer_queue("event")
-        return backend
-
-    @property
-    def void(self) -> Any:
-        return "" if self.namespace_type is str else (0, 0)
-
-    def run(self, *work: tuple[Any, Callable[[KeyedStateBackend], None]], watermark: int | None = None) -> None:
-        """Commit a batch: for each key, a function that changes its state."""
-        last = self.coordinator.latest.batch
-        batch = 0 if last is None else last.id + 1
-        transaction = self.coordinator.begin(batch, query="q", source=str(batch), watermark=watermark)
-        assert isinstance(transaction, Transaction)
-        acknowledgements = []
-        for task, slot in zip(transaction.tasks, self.slots, strict=True):
-            slot.start(task)
-            slot.backend.ttl_clock.processing_time = transaction.batch.processing_time
-            slot.backend.ttl_clock.event_time = transaction.batch.watermark
-            for key, change in work:
-                if self.keys.key_group(key, GROUPS) in slot.backend.context.key_group_range:
-                    slot.backend.set_current_key(key)
-                    change(slot.backend)
-            if slot._writer is not None:
-                slot._writer.wait(PATIENCE)
-            acknowledgements.append(slot.prepare())
-        self.coordinator.commit(transaction, acknowledgements)
-
-    def close(self) -> None:
-        for slot in self.slots:
-            slot.close()
-
-
-def put(state: StateDescriptor, value: Any, namespace: Any = None) -> Callable[[KeyedStateBackend], None]:
-    """Give a state of the current key this content."""
-
-    def change(backend: KeyedStateBackend) -> None:
-        kind = str if namespace is None or isinstance(namespace, str) else tuple[int, int]
-        handle = backend.get_partitioned_state(state, "" if namespace is None else namespace, namespace_type=kind)
-        if state.kind == "map":
-            handle.clear()
-            handle.put_all(value)
-        elif state.kind in ("value", "list"):
-            handle.update(value)
-        else:
-            handle.add(value)
-
-    return change
-
-
 # -- opening --------------------------------------------------------------------------------------------------
 
 
@@ -183,11 +83,11 @@ def test_opening_what_is_there_and_what_is_not(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path / "checkpoints")
     with pytest.raises(CheckpointCollectedError, match="there is no checkpoint"):
         CheckpointReader.open(storage)
-    job = SmallJob(storage, retained=2)
+    job = small_job(storage, retained=2)
     job.open()
     for number in range(4):
-        job.run(f"word-{number}")
-    job.coordinator.savepoint("s")  # type: ignore[union-attr]
+        job.feed(f"word-{number}")
+    job.coordinator.savepoint("s")
     before = sorted(tmp_path.rglob("*"))
     assert CheckpointReader.open(str(tmp_path / "checkpoints")).manifest.number == 5
     assert CheckpointReader.open(tmp_path / "checkpoints", 4).manifest.number == 4
@@ -197,46 +97,47 @@ def test_opening_what_is_there_and_what_is_not(tmp_path: Path) -> None:
     with pytest.raises(StateDeclarationError, match="no number"):
         CheckpointReader.open(storage, 4, savepoint="s")
     reader = CheckpointReader.open(storage)
-    with pytest.raises(StateDeclarationError, match=r"no operator 'word'; it has \['words'\]"):
-        reader.get("word", TOTAL, "ann")
-    with pytest.raises(StateDeclarationError, match=r"no state 'tota'.*\['seen', 'total'\]"):
-        reader.to_arrow("words", "tota")
+    with pytest.raises(StateDeclarationError, match=r"no operator 'word'; it has \['counts'\]"):
+        reader.get("word", COUNT, "ann")
+    with pytest.raises(StateDeclarationError, match=r"no state 'coun'.*\['count', 'log', 'seen', 'timers/event'\]"):
+        reader.to_arrow(OPERATOR, "coun")
     with pytest.raises(StateDeclarationError, match="asked for is 8"):
-        reader.to_arrow("words", "total", [8])
+        reader.to_arrow(OPERATOR, "count", [8])
     with pytest.raises(StateTypeError):
-        reader.get("words", TOTAL, 5)
+        reader.get(OPERATOR, COUNT, 5)
     assert sorted(tmp_path.rglob("*")) == before
     reader.close()
     reader.close()
     with pytest.raises(LifecycleError, match="closed"):
-        reader.get("words", TOTAL, "ann")
+        reader.get(OPERATOR, COUNT, "ann")
 
 
 def test_every_checkpoint_reads_as_it_was() -> None:
     """Catches: a reader that mixes checkpoints, slots, key groups or chains."""
     storage = SharedMemory()
-    job = SmallJob(storage, retained=50, parallelism=3)
+    job = small_job(storage, retained=50, parallelism=3)
     job.open()
     for number in range(20):
-        job.run("ann", "bob", f"word-{number % 7}")
+        job.feed("ann", "bob", f"word-{number % 7}")
         if number == 10:
             job.parallelism = 2
             job.open()
-    job.coordinator.savepoint("s")  # type: ignore[union-attr]
+    job.coordinator.savepoint("s")
     readers = [CheckpointReader.open(storage, number) for number in checkpoint_numbers(storage)]
     for reader in [*readers, CheckpointReader.open(storage, savepoint="s")]:
         manifest = reader.manifest
         model = job.model if manifest.kind == "savepoint" else job.models[manifest.id]
         for word in [*model, "nobody"]:
-            count, seen = model.get(word, (None, {}))
-            assert reader.get("words", TOTAL, word).value() == count
-            assert dict(reader.get("words", SEEN, word)) == seen
+            count, log, seen, _ = model.get(word, (0, [], {}, []))
+            assert reader.get(OPERATOR, COUNT, word).value() == count
+            assert list(reader.get(OPERATOR, LOG, word).get()) == log
+            assert dict(reader.get(OPERATOR, SEEN, word)) == seen
         if model:
-            assert sorted(reader.keys("words", "total")) == sorted(model)
-            rows = {row["key"]: row["value"] for row in reader.to_arrow("words", "total").to_pylist()}
-            assert rows == {word: count for word, (count, _) in model.items()}
-            pairs = {(row["key"], row["user_key"]) for row in reader.to_arrow("words", "seen").to_pylist()}
-            assert pairs == {(word, batch) for word, (_, seen) in model.items() for batch in seen}
+            assert sorted(reader.keys(OPERATOR, "count")) == sorted(model)
+            rows = {row["key"]: row["value"] for row in reader.to_arrow(OPERATOR, "count").to_pylist()}
+            assert rows == {word: entry[0] for word, entry in model.items()}
+            pairs = {(row["key"], row["user_key"]) for row in reader.to_arrow(OPERATOR, "seen").to_pylist()}
+            assert pairs == {(word, kind) for word, entry in model.items() for kind in entry[2]}
 
 
 # -- one key --------------------------------------------------------------------------------------------------
@@ -245,8 +146,8 @@ def test_every_checkpoint_reads_as_it_was() -> None:
 def test_all_kinds_of_state_read_only() -> None:
     """Catches: a kind that cannot be read, or can be changed."""
     storage = SharedMemory()
-    job = Job(storage, ALL)
-    job.run(
+    job = states_job(storage, *ALL)
+    job.feed(
         *[("ann", put(VALUE, "hello")), ("ann", put(LIST, [1, 2])), ("ann", put(MAP, {"a": 1, "b": None}))],
         *[("ann", put(REDUCED, number)) for number in (3, 7, 5)],
         *[("ann", put(MEAN, number)) for number in (1.0, 2.0, 6.0)],
@@ -269,8 +170,8 @@ def test_all_kinds_of_state_read_only() -> None:
 def test_a_descriptor_that_does_not_fit_is_refused() -> None:
     """Catches: bytes of one type shown as another."""
     storage = SharedMemory()
-    job = Job(storage, ALL)
-    job.run(("ann", put(VALUE, "hello")))
+    job = states_job(storage, *ALL)
+    job.feed(("ann", put(VALUE, "hello")))
     reader = CheckpointReader.open(storage)
     with pytest.raises(RestoreRefusedError, match="value"):
         reader.get("op", ValueStateDescriptor("value", int), "ann")
@@ -284,12 +185,12 @@ def test_a_descriptor_that_does_not_fit_is_refused() -> None:
 def test_only_the_key_group_is_read_and_kept(caplog: pytest.LogCaptureFixture) -> None:
     """Catches: a whole state read for one key; a cache without a bound, or for another descriptor; noise in the log."""
     inner, plan = SharedMemory(), FaultPlan({})
-    job = Job(inner, ALL, parallelism=1, inline_bytes=0)
+    job = states_job(inner, *ALL, parallelism=1, inline_bytes=0)
     rng = random.Random(7)
     words = {f"word-{number}": rng.randbytes(4096).hex() for number in range(200)}
-    job.run(*[(word, put(VALUE, content)) for word, content in words.items()])
+    job.feed(*[(word, put(VALUE, content)) for word, content in words.items()])
     for number in range(4):  # until the delta of everything has become a base
-        job.run(("ann", put(VALUE, f"x{number}")))
+        job.feed(("ann", put(VALUE, f"x{number}")))
     with caplog.at_level(logging.INFO, "emberstate"):
         reader = CheckpointReader.open(FaultyStorage(inner, plan))
         size = sum(file.place.size for slot in reader.manifest.operators[0].slots for file in slot.files)
@@ -312,14 +213,14 @@ def test_only_the_key_group_is_read_and_kept(caplog: pytest.LogCaptureFixture) -
 def test_namespaces_and_timers() -> None:
     """Catches: one window's state shown for another's; timers lost, or out of order."""
     storage = SharedMemory()
-    job = Job(storage, [MAP], namespace_type=tuple[int, int])
+    job = states_job(storage, MAP, namespace_type=tuple[int, int])
 
     def register(backend: KeyedStateBackend) -> None:
         queue = backend.get_timer_queue("event")
         for time, name in ((9, "b"), (9, "a"), (3, "z")):
             queue.register(time, name, f"window of {name}")
 
-    job.run(("ann", put(MAP, {"a": 1}, (0, 10))), ("ann", put(MAP, {"b": 2}, (10, 20))), ("ann", register))
+    job.feed(("ann", put(MAP, {"a": 1}, (0, 10))), ("ann", put(MAP, {"b": 2}, (10, 20))), ("ann", register))
     reader = CheckpointReader.open(storage)
     windows = {"namespace_type": tuple[int, int]}
     assert dict(reader.get("op", MAP, "ann", (0, 10), **windows)) == {"a": 1}
@@ -343,12 +244,12 @@ def test_time_to_live_is_that_of_the_checkpoint() -> None:
     processing = MapStateDescriptor("processing", str, int, ttl=TtlConfig(timedelta(seconds=10)))
     event = ValueStateDescriptor("event-time", int, ttl=TtlConfig(timedelta(seconds=10), time=TtlTime.EVENT))
     storage = SharedMemory()
-    job = Job(storage, [processing, event], retained=5)
-    job.run(("ann", put(processing, {"old": 1})), ("ann", put(event, 5)), watermark=1_000_000)
+    job = states_job(storage, processing, event, retained=5)
+    job.feed(("ann", put(processing, {"old": 1})), ("ann", put(event, 5)), watermark=1_000_000)
     job.clock.advance(6_000_000)
-    job.run(("ann", lambda b: b.get_partitioned_state(processing).put("new", 2)), watermark=11_000_000)
+    job.feed(("ann", lambda b: b.get_partitioned_state(processing).put("new", 2)), watermark=11_000_000)
     job.clock.advance(6_000_000)
-    job.run(("bob", put(event, 7)), watermark=11_000_000)
+    job.feed(("bob", put(event, 7)), watermark=11_000_000)
     reader = CheckpointReader.open(storage)
     assert dict(reader.get("op", processing, "ann")) == {"new": 2}
     assert reader.get("op", event, "ann").value() is None
@@ -446,7 +347,7 @@ def test_types_as_arrow(type_: Any, value: Any, arrow: pa.DataType, expected: An
     """Catches: a type that cannot be exported, loses something, or needs its class."""
     state: ListStateDescriptor[Any] = ListStateDescriptor("s", type_)
     storage = SharedMemory()
-    Job(storage, [state]).run(("ann", put(state, [value])))
+    states_job(storage, state).feed(("ann", put(state, [value])))
     table = CheckpointReader.open(storage).to_arrow("op", "s")
     assert table.column_names == ["key", "namespace", "position", "value"]
     assert table.schema.field("value").type == arrow
@@ -458,8 +359,8 @@ def test_datetimes_with_and_without_zones_in_one_column() -> None:
     """Catches: a zone invented or lost."""
     state = ListStateDescriptor("s", datetime.datetime)
     storage = SharedMemory()
-    job = Job(storage, [state])
-    job.run(("ann", put(state, [NOON])), ("bob", put(state, [NOON.replace(tzinfo=None)])))
+    job = states_job(storage, state)
+    job.feed(("ann", put(state, [NOON])), ("bob", put(state, [NOON.replace(tzinfo=None)])))
     reader = CheckpointReader.open(storage)
     table = reader.to_arrow("op", "s")
     assert sorted(table.column("value").to_pylist()) == ["2024-01-02T12:00:00", "2024-01-02T12:00:00+00:00"]
@@ -471,7 +372,7 @@ def test_pickled_state_is_not_unpickled() -> None:
     """Catches: code that runs because a table was asked for."""
     state = ValueStateDescriptor("s", pickle_codec(Bomb, allow=[Bomb]))
     storage = SharedMemory()
-    Job(storage, [state]).run(("ann", put(state, Bomb())))
+    states_job(storage, state).feed(("ann", put(state, Bomb())))
     Bomb.unpickled = 0
     (row,) = CheckpointReader.open(storage).to_arrow("op", "s").to_pylist()
     assert type(row["value"]) is bytes
@@ -506,7 +407,7 @@ class Bomb:
 def test_keys_as_columns(key: Any, value: Any, types: list[pa.DataType]) -> None:
     """Catches: keys of several columns, or of other types, that cannot be read."""
     storage = SharedMemory()
-    Job(storage, [VALUE], key=key).run((value, put(VALUE, "v")))
+    states_job(storage, VALUE, key=key).feed((value, put(VALUE, "v")))
     reader = CheckpointReader.open(storage)
     table = reader.to_arrow("op", "value")
     names = ["key"] if len(types) == 1 else ["key_0", "key_1"]
@@ -524,16 +425,12 @@ def test_types_that_changed_within_a_chain() -> None:
     before: ValueStateDescriptor[Any] = ValueStateDescriptor("bill", old)
     after: ValueStateDescriptor[Any] = ValueStateDescriptor("invoice", new)
     storage = SharedMemory()
-    Job(storage, [before, VALUE]).run(("ann", put(before, old(100, "x"))), ("ann", put(VALUE, "gone")))
-    job = Job(
-        storage,
-        [after],
-        parallelism=3,
-        rename_states={"bill": "invoice"},
-        rename_fields={"bill": {"cents": "amount"}},
-        drop_states=["value"],
+    states_job(storage, before, VALUE).feed(("ann", put(before, old(100, "x"))), ("ann", put(VALUE, "gone")))
+    choices = RestoreChoices(
+        rename_states={"bill": "invoice"}, rename_fields={"bill": {"cents": "amount"}}, drop_states=["value"]
     )
-    job.run(("bob", put(after, new(200, 5))))
+    job = states_job(storage, after, parallelism=3, choices=choices)
+    job.feed(("bob", put(after, new(200, 5))))
     reader = CheckpointReader.open(storage)
     assert [stored.name for stored in reader.states("op")] == ["invoice", "event"]
     rows = {row["key"]: row["value"] for row in reader.to_arrow("op", "invoice").to_pylist()}
@@ -547,9 +444,9 @@ def test_types_that_changed_within_a_chain() -> None:
 def test_batches_are_the_table_in_parts() -> None:
     """Catches: rows lost or doubled between parts; empty parts."""
     storage = SharedMemory()
-    job = Job(storage, [MAP], parallelism=3)
+    job = states_job(storage, MAP, parallelism=3)
     for number in range(8):
-        job.run(*[(f"word-{word}", put(MAP, {"n": number})) for word in range(number, 40)])
+        job.feed(*[(f"word-{word}", put(MAP, {"n": number})) for word in range(number, 40)])
     reader = CheckpointReader.open(storage)
     whole = reader.to_arrow("op", "map")
     assert whole.num_rows == 40
@@ -579,20 +476,16 @@ STEP = st.tuples(
 def test_reading_equals_the_live_state(batches: list[list[Any]], parallelism: int) -> None:
     """Catches: any difference between what a function sees, what a reader gets, and what a table has."""
     storage = SharedMemory()
-    job = Job(storage, ALL, parallelism=parallelism)
+    job = states_job(storage, *ALL, parallelism=parallelism)
     for batch in batches:
-        job.run(*[(key, put(state, value)) for key, (state, value) in batch])
-    job.run()
+        job.feed(*[(key, put(state, value)) for key, (state, value) in batch])
+    job.feed()
     reader = CheckpointReader.open(storage)
     tables = {
         state.name: reader.to_arrow("op", state.name).to_pylist() if reader.states("op") else [] for state in ALL
     }
     for key in ("ann", "bob", "eve"):
-        backend = next(
-            slot.backend
-            for slot in job.slots
-            if KeySchema.from_python(str).key_group(key, GROUPS) in slot.backend.context.key_group_range
-        )
+        backend = next(slot.backend for slot in job.slots.values() if job.work.owns(slot.backend, key))
         backend.set_current_key(key)
         rows = {name: [row for row in table if row["key"] == key] for name, table in tables.items()}
         live = {state.name: backend.get_partitioned_state(state) for state in ALL}
@@ -610,7 +503,7 @@ def test_reading_equals_the_live_state(batches: list[list[Any]], parallelism: in
 def test_a_reader_that_is_handed_to_another_thread() -> None:
     """Catches: what one thread has read refused to the next."""
     storage = SharedMemory()
-    Job(storage, ALL).run(("ann", put(VALUE, "hello")))
+    states_job(storage, *ALL).feed(("ann", put(VALUE, "hello")))
     reader = CheckpointReader.open(storage)
     assert reader.get("op", VALUE, "ann").value() == "hello"
     assert Thread(lambda: reader.get("op", VALUE, "ann").value()).join() == "hello"
@@ -622,11 +515,11 @@ def test_stamps_that_were_decided_are_shown() -> None:
     """Catches: a time to live that was switched off and on again, and is shown with stamps that count no longer."""
     storage = SharedMemory()
     states: list[StateDescriptor] = [ValueStateDescriptor("value", str, ttl=TtlConfig(timedelta(hours=1)))]
-    job = Job(storage, states)
+    job = states_job(storage, *states)
     job.clock.set(400_000)
-    job.run(("ann", put(states[0], "old")))
-    Job(storage, [VALUE])
-    again = Job(storage, states)  # at 1,000,000 µs
+    job.feed(("ann", put(states[0], "old")))
+    states_job(storage, VALUE)
+    again = states_job(storage, *states)  # at 1,000,000 µs
     reader = CheckpointReader.open(storage)
     assert [row["stamp"].microsecond for row in reader.to_arrow("op", "value").to_pylist()] == [0]
     assert reader.to_arrow("op", "value").to_pylist()[0]["stamp"].second == 1
@@ -639,28 +532,28 @@ def test_stamps_that_were_decided_are_shown() -> None:
 def test_collected_while_it_is_read() -> None:
     """Catches: what was collected taken for damage, or for an empty state."""
     storage = SharedMemory()
-    job = SmallJob(storage, retained=1, inline_bytes=0)
+    job = small_job(storage, retained=1, inline_bytes=0)
     job.open()
-    job.run("ann", "bob")
+    job.feed("ann", "bob")
     one, other = CheckpointReader.open(storage), CheckpointReader.open(storage)
     for number in range(20):
-        job.run("ann", "bob", f"word-{number}")
+        job.feed("ann", "bob", f"word-{number}")
     with pytest.raises(CheckpointCollectedError, match="was collected while it was read"):
-        one.get("words", TOTAL, "ann")
+        one.get(OPERATOR, COUNT, "ann")
     with pytest.raises(CheckpointCollectedError, match="pin a checkpoint"):
-        other.to_arrow("words", "total")
+        other.to_arrow(OPERATOR, "count")
 
 
 def test_a_pinned_checkpoint_can_be_read_to_the_end() -> None:
     """Catches: a pin that does not hold, or is not released with its reader."""
     storage = SharedMemory()
-    job = SmallJob(storage, retained=1, inline_bytes=0)
+    job = small_job(storage, retained=1, inline_bytes=0)
     job.open()
-    job.run("ann", "bob")
+    job.feed("ann", "bob")
     with CheckpointReader.open(storage, pin_for="a test") as reader:
         for number in range(20):
-            job.run("ann", "bob", f"word-{number}")
-        assert reader.get("words", TOTAL, "ann").value() == 1
+            job.feed("ann", "bob", f"word-{number}")
+        assert reader.get(OPERATOR, COUNT, "ann").value() == 1
         assert [held.number for held in pins(storage)] == [reader.manifest.number]
     assert pins(storage) == []
     with pytest.raises(CheckpointCollectedError):
@@ -671,9 +564,9 @@ def test_a_pinned_checkpoint_can_be_read_to_the_end() -> None:
 def test_the_newest_is_found_though_others_go() -> None:
     """Catches: a reader that fails because a job commits and collects between its listing and its reading."""
     inner, plan = SharedMemory(), FaultPlan({})
-    job = SmallJob(inner, retained=1)
+    job = small_job(inner, retained=1)
     job.open()
-    job.run("ann")
+    job.feed("ann")
 
     class Racing(FaultyStorage):
         """A storage in which the job goes on after each of the first listings."""
@@ -684,12 +577,12 @@ def test_the_newest_is_found_though_others_go() -> None:
             found = super().list(prefix)
             if prefix == "checkpoints" and self.races:
                 self.races -= 1
-                job.run("ann")
+                job.feed("ann")
             return found
 
     for pin_for in (None, "a test"):
         reader = CheckpointReader.open(Racing(inner, plan), pin_for=pin_for)
-        assert reader.get("words", TOTAL, "ann").value() == job.model["ann"][0]
+        assert reader.get(OPERATOR, COUNT, "ann").value() == job.model["ann"][0]
         reader.close()
 
 
@@ -697,10 +590,10 @@ def test_the_newest_is_found_though_others_go() -> None:
 def test_damage_is_not_called_collected() -> None:
     """Catches: a missing, exchanged or damaged file of a checkpoint that is there shown as something else."""
     storage = SharedMemory()
-    job = SmallJob(storage, retained=1, inline_bytes=0)
+    job = small_job(storage, retained=1, inline_bytes=0)
     job.open()
-    job.run("ann", "bob", "eve", "joe", "sue")
-    paths = sorted({ref.path for ref in job.coordinator.latest.file_refs() if ref.path.startswith("state")})  # type: ignore[union-attr]
+    job.feed("ann", "bob", "eve", "joe", "sue")
+    paths = sorted({ref.path for ref in job.coordinator.latest.file_refs() if ref.path.startswith("state")})
     contents = {path: storage.read(path) for path in paths}
     assert len(paths) == 2
     damaged: list[tuple[dict[str, bytes], str]] = [
@@ -716,5 +609,5 @@ def test_damage_is_not_called_collected() -> None:
             storage.write_new(path, data)
         reader = CheckpointReader.open(storage)
         with pytest.raises(CorruptionError) as caught:
-            reader.to_arrow("words", "total")
+            reader.to_arrow(OPERATOR, "count")
         assert message in str(caught.value) or paths[1] in str(caught.value)

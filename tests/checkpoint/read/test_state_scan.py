@@ -19,6 +19,7 @@ from emberstate.checkpoint.commit.savepoint import delete_savepoint
 from emberstate.checkpoint.read.listing import list_states
 from emberstate.checkpoint.read.reader import CheckpointReader
 from emberstate.checkpoint.read.scan import plan_scan
+from emberstate.checkpoint.restore.choices import RestoreChoices
 from emberstate.codec.key_text import key_of_json
 from emberstate.errors import (
     CheckpointCollectedError,
@@ -32,12 +33,15 @@ from emberstate.state.descriptors import ListStateDescriptor, MapStateDescriptor
 from emberstate.state.keyed_state_backend import KeyedStateBackend
 from emberstate.state.ttl.config import TtlConfig
 from emberstate.storage.local import LocalStorage
-from tests.checkpoint.read.test_checkpoint_reader import ALL, Job, put
-from tests.checkpoint.small_job import SharedMemory, SmallJob
+from tests.checkpoint.counting import small_job
+from tests.checkpoint.driver import Job
+from tests.checkpoint.read.test_checkpoint_reader import ALL
+from tests.checkpoint.states import put, states_job
+from tests.checkpoint.stored import SharedMemory
 
 
 def committed(job: Job, *work: tuple[Any, Callable[[KeyedStateBackend], None]]) -> int:
-    job.run(*work)
+    job.feed(*work)
     return job.coordinator.latest.number
 
 
@@ -53,10 +57,10 @@ def test_parts_of_a_scan_that_travelled_are_the_table() -> None:
     decimals = ValueStateDescriptor("decimals", decimal.Decimal)
     times = ListStateDescriptor("times", datetime.datetime)
     storage = SharedMemory()
-    job = Job(storage, [decimals, times])
+    job = states_job(storage, decimals, times)
     zoned, naive = datetime.datetime(2026, 1, 1, tzinfo=UTC), datetime.datetime(2026, 1, 1)
     for number in range(40):
-        job.run(
+        job.feed(
             (f"k{number}", put(decimals, decimal.Decimal(10) ** (number % 20 - 10))),
             (f"k{number}", put(times, [zoned if number % 3 else naive])),
         )
@@ -78,9 +82,9 @@ def test_parts_of_a_scan_that_travelled_are_the_table() -> None:
 def test_every_kind_of_state_and_one_key_of_it(state: str) -> None:
     """Catches: a filter by key that lets others through or loses some; a kind that cannot be read so."""
     storage = SharedMemory()
-    job = Job(storage, ALL)
+    job = states_job(storage, *ALL)
     for name in ("ann", "bob", "eve"):
-        job.run(
+        job.feed(
             (name, put(ALL[0], name)),
             (name, put(ALL[1], [1, 2, 3])),
             (name, put(ALL[2], {"a": 1, "b": None})),
@@ -91,24 +95,24 @@ def test_every_kind_of_state_and_one_key_of_it(state: str) -> None:
     assert whole == CheckpointReader.open(storage).to_arrow("op", state)
     ann = es.read_state(storage, state, operator="op", key="ann")
     assert rows(ann) == [row for row in rows(whole) if row["key"] == "ann"] != []
-    group = job.keys.key_group("ann", 16)
+    group = job.work.keys.key_group("ann", 16)
     others = [number for number in range(16) if number != group]
     assert es.read_state(storage, state, key="ann", key_groups=others).num_rows == 0
     assert es.read_state(storage, state, key="nobody").schema == whole.schema
     assert rows(es.read_state(storage, state, key_groups=[group])) == [
-        row for row in rows(whole) if job.keys.key_group(row["key"], 16) == group
+        row for row in rows(whole) if job.work.keys.key_group(row["key"], 16) == group
     ]
 
 
 def test_timers_are_read_too() -> None:
     """Catches: a timer queue that is taken for a state."""
     storage = SharedMemory()
-    job = Job(storage, [ALL[0]])
+    job = states_job(storage, ALL[0])
 
     def register(backend: KeyedStateBackend) -> None:
         backend.get_timer_queue("event").register(7, "t")
 
-    job.run(("ann", register))
+    job.feed(("ann", register))
     assert es.read_state(storage, "timers/event").to_pylist() == [
         {"key": "ann", "time": datetime.datetime(1970, 1, 1, microsecond=7, tzinfo=UTC), "name": "t", "namespace": ""}
     ]
@@ -135,8 +139,8 @@ def test_expiry_is_stamp_and_time_to_live() -> None:
     storage = SharedMemory()
     hour = MapStateDescriptor("hour", str, int, ttl=TtlConfig(timedelta(hours=1)))
     ever = ValueStateDescriptor("ever", int, ttl=TtlConfig(timedelta(days=10_000 * 365)))
-    job = Job(storage, [hour, ever])
-    job.run(("ann", put(hour, {"a": 1})), ("ann", put(ever, 1)))
+    job = states_job(storage, hour, ever)
+    job.feed(("ann", put(hour, {"a": 1})), ("ann", put(ever, 1)))
     written = datetime.datetime(1970, 1, 1, second=1, tzinfo=UTC)
     (row,) = es.read_state(storage, "hour").to_pylist()
     assert (row["stamp"], row["expires"]) == (written, written + timedelta(hours=1))
@@ -147,13 +151,13 @@ def test_expiry_is_stamp_and_time_to_live() -> None:
 def test_changes_between_two_checkpoints() -> None:
     """Catches: changes of other checkpoints, keys or key groups than asked for."""
     storage = SharedMemory()
-    job = Job(storage, [ALL[0], ALL[2]], retained=50)
-    job.run(("ann", put(ALL[0], "a")), ("eve", put(ALL[0], "b")))
-    assert job.keys.key_group("ann", 16) != job.keys.key_group("eve", 16)
+    job = states_job(storage, ALL[0], ALL[2], retained=50)
+    job.feed(("ann", put(ALL[0], "a")), ("eve", put(ALL[0], "b")))
+    assert job.work.keys.key_group("ann", 16) != job.work.keys.key_group("eve", 16)
     first = job.coordinator.latest.number
-    job.run(("ann", put(ALL[0], "c")))
+    job.feed(("ann", put(ALL[0], "c")))
     second = job.coordinator.latest.number
-    job.run(("eve", put(ALL[0], "d")))
+    job.feed(("eve", put(ALL[0], "d")))
 
     def changed(since: int, **options: Any) -> list[tuple[str, str, str]]:
         found = es.read_changes(storage, "value", since, **options).to_pylist()
@@ -164,7 +168,7 @@ def test_changes_between_two_checkpoints() -> None:
     assert changed(second) == [("eve", "b", "d")]
     assert changed(first, key="eve") == [("eve", "b", "d")]
     assert changed(first, key="nobody") == []
-    assert changed(first, key_groups=[job.keys.key_group("ann", 16)]) == [("ann", "a", "c")]
+    assert changed(first, key_groups=[job.work.keys.key_group("ann", 16)]) == [("ann", "a", "c")]
     scan = pickle.loads(pickle.dumps(plan_scan(storage, "value", since=first)))
     parts = [batch for part in range(4) for batch in scan.batches(storage, scan.groups_of_part(part, 4))]
     assert pa.Table.from_batches(parts, scan.schema) == scan.to_arrow(storage)
@@ -173,8 +177,9 @@ def test_changes_between_two_checkpoints() -> None:
 def test_the_listing_has_states_timers_and_types() -> None:
     """Catches: a state that nobody would find, or whose types are not said."""
     storage = SharedMemory()
-    job = Job(storage, [*ALL, MapStateDescriptor("ttl", str, int, ttl=TtlConfig(timedelta(hours=1)))], key=(str, int))
-    job.run((("ann", 7), put(ALL[0], "a")))
+    expiring = MapStateDescriptor("ttl", str, int, ttl=TtlConfig(timedelta(hours=1)))
+    job = states_job(storage, *ALL, expiring, key=(str, int))
+    job.feed((("ann", 7), put(ALL[0], "a")))
     with CheckpointReader.open(storage) as reader:
         table = list_states(reader)
     found = {row["state"]: row for row in table.to_pylist()}
@@ -196,8 +201,8 @@ def test_what_is_not_there_is_said() -> None:
     storage = SharedMemory()
     with pytest.raises(CheckpointCollectedError, match="there is no checkpoint"):
         plan_scan(storage, "value")
-    job = Job(storage, ALL)
-    job.run(("ann", put(ALL[0], "a")))
+    job = states_job(storage, *ALL)
+    job.feed(("ann", put(ALL[0], "a")))
     with pytest.raises(StateDeclarationError, match=r"no operator 'po'; it has \['op'\]"):
         plan_scan(storage, "value", operator="po")
     with pytest.raises(StateDeclarationError, match=r"no state 'valu'.*\['list', 'map'"):
@@ -210,23 +215,25 @@ def test_what_is_not_there_is_said() -> None:
         plan_scan(storage, "value", since=99)
     with pytest.raises(RestoreRefusedError):
         other = SharedMemory()
-        one = Job(other, [ALL[0]], retained=50)
-        one.run(("ann", put(ALL[0], "a")))
+        one = states_job(other, ALL[0], retained=50)
+        one.feed(("ann", put(ALL[0], "a")))
         first = one.coordinator.latest.number
-        two = Job(other, [ListStateDescriptor("value", int)], drop_states=["value"], retained=50)
-        two.run(("ann", put(ListStateDescriptor("value", int), [1])))
+        two = states_job(
+            other, ListStateDescriptor("value", int), choices=RestoreChoices(drop_states=["value"]), retained=50
+        )
+        two.feed(("ann", put(ListStateDescriptor("value", int), [1])))
         plan_scan(other, "value", since=first)
 
 
 def test_a_checkpoint_that_goes_between_plan_and_read_is_named() -> None:
     """Catches: rows of another checkpoint than was planned, or an error about some file."""
     storage = SharedMemory()
-    job = SmallJob(storage, retained=1)
+    job = small_job(storage, retained=1)
     job.open()
-    job.run("ann")
-    scan = plan_scan(storage, "total")
-    job.run("ann")
-    job.run("ann")
+    job.feed("ann")
+    scan = plan_scan(storage, "count")
+    job.feed("ann")
+    job.feed("ann")
     with pytest.raises(CheckpointCollectedError, match="collected"):
         scan.to_arrow(storage)
 
@@ -234,15 +241,15 @@ def test_a_checkpoint_that_goes_between_plan_and_read_is_named() -> None:
 def test_a_savepoint_that_was_made_anew_is_not_taken_for_the_old() -> None:
     """Catches: a plan of one savepoint applied to another of its name, with other types."""
     storage = SharedMemory()
-    job = SmallJob(storage)
+    job = small_job(storage)
     job.open()
-    job.run("ann")
-    job.coordinator.savepoint("s")  # type: ignore[union-attr]
-    scan = plan_scan(storage, "total", savepoint="s")
+    job.feed("ann")
+    job.coordinator.savepoint("s")
+    scan = plan_scan(storage, "count", savepoint="s")
     assert scan.to_arrow(storage).num_rows == 1
     delete_savepoint(storage, "s")
-    job.run("bob")
-    job.coordinator.savepoint("s")  # type: ignore[union-attr]
+    job.feed("bob")
+    job.coordinator.savepoint("s")
     with pytest.raises(CheckpointCollectedError, match="Begin the read again"):
         scan.to_arrow(storage)
 
