@@ -75,13 +75,12 @@ def test_every_name_is_on_the_page(text: str) -> None:
 
 def elsewhere(text: str) -> list[str]:
     """The names that a page links to a file which does not define them."""
-    references = dict(re.findall(r"^\[([^\]]+)\]: (\S+)", text, re.MULTILINE))
-    found = re.findall(r"\[`(\w+)`\](?:\(([^)]+)\)|\[(\w+)\])", text)
+    found = re.findall(r"\[`(\w+)`\]\(([^)]+)\)", text)
     assert found
     wrong = []
-    for name, target, reference in found:
-        file = (PAGES[0].parent / (target or references[reference])).resolve()
-        if not re.search(rf"^ *(class|def) {name}\b|^{name} = ", file.read_text(encoding="utf-8"), re.MULTILINE):
+    for name, target in found:
+        source = (PAGES[0].parent / target).read_text(encoding="utf-8")
+        if not re.search(rf"^ *(class|def) {name}\b|^{name} = ", source, re.MULTILINE):
             wrong.append(name)
     return wrong
 
