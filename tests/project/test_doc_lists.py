@@ -12,6 +12,7 @@ import pytest
 
 import emberstate as es
 from emberstate import errors
+from emberstate.spark import WindowedStage
 from emberstate.spark.driver.stage_run import slot_seconds
 from tests.project.markdown import ROOT, documents, links
 
@@ -116,3 +117,15 @@ def test_every_page_is_found_from_the_index() -> None:
         targets = [(page.parent / link.partition("#")[0]).resolve() for link in links(page.read_text(encoding="utf-8"))]
         waiting += [one for one in targets if one.suffix == ".md" and one.is_file() and one not in reached]
     assert [file for file in documents() if (ROOT / "docs") in file.parents and file not in reached] == []
+
+
+def test_reference_has_all_methods_of_a_windowed_stage() -> None:
+    """Catches: a way to end a window stage, or an argument of one, that nobody can find."""
+    text = section(REFERENCE, "Methods of WindowedStage")
+    shown = dict(re.findall(r"^\| `(\w+)\((.*?)\)` \|", text, re.MULTILINE))
+
+    functions = {name for name, one in vars(WindowedStage).items() if inspect.isfunction(one)}
+    assert set(shown) == {name for name in functions if not name.startswith("_")}
+    for name, arguments in shown.items():
+        taken = list(inspect.signature(getattr(WindowedStage, name)).parameters)[1:]
+        assert arguments.replace("*, ", "").split(", ") == taken
