@@ -20,7 +20,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emberstate.keygroups.type_names import decimal_parameters
+from emberstate.keygroups.key_types import key_type
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -243,9 +243,9 @@ def _datetime(micros: int, source: str) -> dt.datetime:
 
 
 def _decimal(source: str) -> tuple[int, int]:
-    parameters = decimal_parameters(source)
-    assert parameters is not None, source
-    return parameters
+    kind = key_type(source)
+    assert kind.python_type is Decimal, source
+    return kind.precision, kind.scale
 
 
 def _from_unscaled(unscaled: int, scale: int) -> Decimal:

@@ -93,13 +93,13 @@ def refused(schema: KeySchema, key: object) -> str:
 
 
 REFUSALS = [
-    ("bigint", True, "found bool True.*declare boolean"),
-    ("bigint", 1.0, "found float 1.0.*declare double"),
+    ("bigint", True, "got bool True.*declare boolean"),
+    ("bigint", 1.0, "got float 1.0.*declare double"),
     ("bigint", Level.LOW, "key.value"),
     ("bigint", 2**63, "decimal"),
     ("bigint", -(2**63) - 1, "64 bits"),
     ("bigint", 1 << 99_999, "of 100000 bits"),
-    ("bigint", "1", "found str '1'.*declare string"),
+    ("bigint", "1", "got str '1'.*declare string"),
     ("bigint", Decimal(1), "declare decimal"),
     ("bigint", (1,), "bare value"),
     ("string", b"a", "declare binary"),
@@ -179,22 +179,22 @@ def test_scalars_of_numpy_and_pandas_are_refused_with_a_way_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "found"),
+    ("key", "got"),
     [
-        ("a", "found str 'a'"),
+        ("a", "got str 'a'"),
         (("a",), "a tuple of 1"),
         (("a", 1, 2), "a tuple of 3"),
         (["a", 1], "use tuple"),
         (Pair("a", 1), "use tuple"),
-        (None, "found None"),
+        (None, "got None"),
     ],
 )
-def test_a_composite_key_is_a_plain_tuple_of_its_columns(key: object, found: str) -> None:
+def test_a_composite_key_is_a_plain_tuple_of_its_columns(key: object, got: str) -> None:
     """Catches: missing or extra columns hashed as far as they go."""
     message = refused(KeySchema(["string", "bigint"]), key)
 
     assert "(string, bigint) is a plain tuple of 2" in message
-    assert found in message
+    assert got in message
 
 
 def test_a_message_names_the_column() -> None:

@@ -75,6 +75,7 @@ def test_exports() -> None:
         "MAX_PARALLELISM_CAP",
         "KeyGroupRange",
         "KeySchema",
+        "KeyType",
         "check_max_parallelism",
         "default_max_parallelism",
         "range_for_slot",

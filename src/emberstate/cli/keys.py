@@ -2,71 +2,22 @@
 
 from __future__ import annotations
 
-import datetime
-import decimal
-import json
-from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 import click
 import pyarrow as pa
 
-from emberstate.errors import StateTypeError
+from emberstate.codec.key_text import key_of_text
+from emberstate.errors import StateDeclarationError
 from emberstate.keygroups import KeySchema
-
-_BOOLEANS: Final = {"true": True, "false": False}
 
 
 def parse_key(text: str, schema: KeySchema) -> Any:
-    """The key that a user typed: plain text for one column, a JSON array for several.
-
-    bigint, double, boolean (true, false) and decimal as one writes them; date, timestamp (with a zone) and
-    timestamp_ntz as ISO 8601; binary in hexadecimal.
-
-    >>> parse_key("7", KeySchema(["bigint"])), parse_key("7", KeySchema(["string"]))
-    (7, '7')
-    >>> parse_key('["ann", 7]', KeySchema(["string", "bigint"]))
-    ('ann', 7)
-    """
-    names = schema.type_names
-    parts: Any = [text]
-    if len(names) > 1:
-        try:
-            parts = json.loads(text, parse_float=decimal.Decimal)
-        except ValueError:
-            parts = None
-        if not isinstance(parts, list) or len(parts) != len(names):
-            raise click.BadParameter(
-                f"{text!r} is not a JSON array of {len(names)} parts ({', '.join(names)})", param_hint="KEY"
-            )
-    values = [_parse(part, name) for part, name in zip(parts, names, strict=True)]
+    """Return the key that a user typed; see `key_of_text`."""
     try:
-        return schema.normalise(values[0] if len(values) == 1 else tuple(values))
-    except StateTypeError as error:
+        return key_of_text(text, schema)
+    except StateDeclarationError as error:
         raise click.BadParameter(str(error), param_hint="KEY") from None
-
-
-def _parse(part: Any, name: str) -> Any:
-    if not isinstance(part, str):
-        if isinstance(part, decimal.Decimal) and name == "double":
-            return float(part)
-        if type(part) is int and name == "double":
-            return float(part)
-        return decimal.Decimal(part) if type(part) is int and name.startswith("decimal") else part
-    parsers: dict[str, Callable[[str], Any]] = {
-        "string": str,
-        "bigint": int,
-        "double": float,
-        "boolean": lambda text: _BOOLEANS[text.lower()],
-        "binary": lambda text: bytes.fromhex(text.removeprefix("0x")),
-        "date": datetime.date.fromisoformat,
-        "timestamp": datetime.datetime.fromisoformat,
-        "timestamp_ntz": datetime.datetime.fromisoformat,
-    }
-    try:
-        return parsers.get(name, decimal.Decimal)(part)
-    except (ValueError, KeyError, ArithmeticError):
-        raise click.BadParameter(f"{part!r} is no {name}", param_hint="KEY") from None
 
 
 def plain_rows(table: pa.Table) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@
 """
 
 from emberstate.codec.base import Codec
-from emberstate.codec.evolution import Verdict, compare
+from emberstate.codec.compatibility import Verdict, compare
 from emberstate.codec.migration import decoder_for
 from emberstate.codec.opaque import OpaqueCodec, opaque_codec, opaque_timer_codec
 from emberstate.codec.pickled import pickle_codec

@@ -1,47 +1,29 @@
-"""Keys as people write them: JSON, read by the types of the key schema.
+"""Keys as people write them, read by the types of the key schema: as JSON, or as plain text.
 
-A key of one column is a JSON value, a key of several an array. Binary is base64; dates and times are ISO 8601, a
-`timestamp` with its offset from UTC; a decimal is a text or a number.
+As JSON, a key of one column is a JSON value, a key of several an array. Binary is base64; dates and times are ISO 8601,
+a `timestamp` with its offset from UTC; a decimal is a text or a number.
+
+As text, a key of one column is written without quotes, a key of several as a JSON array. Binary is hexadecimal; each
+part may be a text.
 
 Thread safety: pure functions.
 """
 
 from __future__ import annotations
 
-import datetime
 import decimal
+import json
 from types import GenericAlias
-from typing import Annotated, Any, Final
+from typing import Any
 
 import msgspec
 
-from emberstate.errors import StateDeclarationError
-from emberstate.keygroups import KeySchema
-
-_TYPES: Final[dict[str, Any]] = {
-    "bigint": int,
-    "string": str,
-    "binary": bytes,
-    "boolean": bool,
-    "double": float,
-    "date": datetime.date,
-    "timestamp": Annotated[datetime.datetime, msgspec.Meta(tz=True)],
-    "timestamp_ntz": Annotated[datetime.datetime, msgspec.Meta(tz=False)],
-}
-_EXAMPLES: Final = {
-    "bigint": "7",
-    "string": '"ann"',
-    "binary": '"AP8="',
-    "boolean": "true",
-    "double": "1.5",
-    "date": '"2026-01-31"',
-    "timestamp": '"2026-01-31T12:00:00Z"',
-    "timestamp_ntz": '"2026-01-31T12:00:00"',
-}
+from emberstate.errors import StateDeclarationError, StateTypeError
+from emberstate.keygroups import KeySchema, KeyType
 
 
 def key_of_json(text: str, schema: KeySchema) -> Any:
-    """The canonical key that a JSON text stands for.
+    """Return the canonical key that a JSON text stands for.
 
     >>> key_of_json('["ann", 7]', KeySchema(["string", "bigint"]))
     ('ann', 7)
@@ -50,14 +32,52 @@ def key_of_json(text: str, schema: KeySchema) -> Any:
         ...
     emberstate.errors.StateDeclarationError: 'ann' is no key of (string): JSON is malformed: ...
     """
-    types = [_TYPES.get(name, decimal.Decimal) for name in schema.type_names]
+    types = [kind.python_type for kind in schema.types]
     single = len(types) == 1
     try:
         key = msgspec.json.decode(text, type=types[0] if single else GenericAlias(tuple, tuple(types)))
         return schema.normalise(key)
     except (msgspec.DecodeError, ValueError, TypeError) as error:
-        parts = [_EXAMPLES.get(name, '"1.50"') for name in schema.type_names]
+        parts = [kind.example for kind in schema.types]
         example = parts[0] if single else f"[{', '.join(parts)}]"
         raise StateDeclarationError(
             f"{text!r:.200} is no key of ({', '.join(schema.type_names)}): {error!s:.200}. Write JSON such as {example}"
         ) from None
+
+
+def key_of_text(text: str, schema: KeySchema) -> Any:
+    """Return the canonical key that a plain text stands for.
+
+    >>> key_of_text("7", KeySchema(["bigint"])), key_of_text("7", KeySchema(["string"]))
+    (7, '7')
+    >>> key_of_text('["ann", 7]', KeySchema(["string", "bigint"]))
+    ('ann', 7)
+    """
+    types = schema.types
+    parts: Any = [text]
+    if len(types) > 1:
+        try:
+            parts = json.loads(text, parse_float=decimal.Decimal)
+        except ValueError:
+            parts = None
+        if not isinstance(parts, list) or len(parts) != len(types):
+            raise StateDeclarationError(
+                f"{text!r:.200} is not a JSON array of {len(types)} parts ({', '.join(schema.type_names)})"
+            )
+    values = [_value(part, kind) for part, kind in zip(parts, types, strict=True)]
+    try:
+        return schema.normalise(values[0] if len(values) == 1 else tuple(values))
+    except StateTypeError as error:
+        raise StateDeclarationError(str(error)) from None
+
+
+def _value(part: Any, kind: KeyType) -> Any:
+    """One part of a key: a text, or what JSON made of it."""
+    try:
+        if isinstance(part, str):
+            return kind.parse(part)
+        if type(part) in (int, decimal.Decimal) and kind.python_type in (float, decimal.Decimal):
+            return kind.python_type(part)
+    except (ValueError, KeyError, ArithmeticError):
+        raise StateDeclarationError(f"{part!r:.200} is no {kind.name}") from None
+    return part

@@ -1,4 +1,4 @@
-"""Carries out a plan of `evolution`: bytes of an older schema to values of the present type.
+"""Carries out a plan of `compatibility`: bytes of an older schema to values of the present type.
 
 Bytes are decoded under the writer's schema, in C and fully validated, and then rebuilt part by part as the
 present classes. Every result passes the deep check of the present type before it is handed out.
@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from emberstate.codec.base import Codec
-from emberstate.codec.evolution import Refusal, Step, plan
+from emberstate.codec.compatibility import Refusal, Step, plan
 from emberstate.codec.nodes import Field
 from emberstate.codec.type_schema import TypeSchema
 from emberstate.codec.wire import Shape, shape_of

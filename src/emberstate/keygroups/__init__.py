@@ -26,12 +26,14 @@ from emberstate.keygroups.key_group_range import (
     slot_for_key_group,
 )
 from emberstate.keygroups.key_schema import KeySchema
+from emberstate.keygroups.key_types import KeyType
 
 __all__ = [
     "DEFAULT_MAX_PARALLELISM",
     "MAX_PARALLELISM_CAP",
     "KeyGroupRange",
     "KeySchema",
+    "KeyType",
     "check_max_parallelism",
     "default_max_parallelism",
     "range_for_slot",

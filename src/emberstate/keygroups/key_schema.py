@@ -1,4 +1,4 @@
-"""The key schema: the declared types of the key columns, and everything that follows from them.
+"""The key schema: the declared types of the key columns, with the hash and key group of a key.
 
 Invariants
 1. The hash follows the declared types, never the value's: a key that does not fit is refused.
@@ -7,8 +7,8 @@ Invariants
 4. ``type_names`` determines the schema: it is what equality, pickling and the manifest use.
 
 How it is fast: construction picks closures for the schema and stores them in the instance, so that a call
-is one Python frame without ``self``; for a single bigint, string or binary key and a max parallelism
-that is a power of two, that frame holds the bare xxhash call, one type test and a mask.
+is one Python frame without ``self``. For a single bigint, string or binary key and a max parallelism
+that is a power of two, that frame is the bare xxhash call, one type test and a mask.
 
 Thread safety: immutable after construction, apart from a memo of pure functions; may be shared.
 """
@@ -16,17 +16,18 @@ Thread safety: immutable after construction, apart from a memo of pure functions
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from struct import error as StructError
 from typing import Any, Final
 
 from xxhash import xxh64_intdigest
 
 from emberstate.errors import StateDeclarationError
+from emberstate.keygroups.key_columns import KeyColumn
 from emberstate.keygroups.key_group_range import check_max_parallelism
-from emberstate.keygroups.key_types import KeyColumn, key_column
-from emberstate.keygroups.refusals import shape_refusal
+from emberstate.keygroups.key_types import KeyType, key_type, key_type_of_python
+from emberstate.keygroups.refusals import refusal, shape_refusal
 from emberstate.keygroups.spark_hash import SPARK_SEED, pack_long, to_signed
-from emberstate.keygroups.type_names import canonical_type_name, type_name_of_python
 
 
 class KeySchema:
@@ -44,18 +45,20 @@ class KeySchema:
     >>> KeySchema(["bigint"]).check(True)
     Traceback (most recent call last):
         ...
-    emberstate.errors.StateTypeError: Key column 1 is declared bigint and takes an int of 64 bits; found ...
+    emberstate.errors.StateTypeError: Key column 1 is declared bigint and takes an int of 64 bits; got ...
     """
 
     # A dict of slots gives each its docstring.
     __slots__ = {  # noqa: RUF023 - in reading order
-        "type_names": "The canonical Spark type names, in order; what the manifest stores.",
+        "types": "The types of the columns, in order.",
+        "type_names": "Their canonical Spark type names; what the manifest stores.",
         "normalise": "normalise(key): return the canonical key, or raise StateTypeError.",
         "hash64": "hash64(key): return Spark's xxhash64 of the key, signed; raises StateTypeError.",
         "_digest": "The same, unsigned.",
         "_key_groupers": "max parallelism -> key_grouper(max parallelism)",
     }
 
+    types: tuple[KeyType, ...]
     type_names: tuple[str, ...]
     normalise: Callable[[object], Any]
     hash64: Callable[[object], int]
@@ -70,18 +73,20 @@ class KeySchema:
         """
         if isinstance(type_names, (str, bytes)) or not isinstance(type_names, Iterable):
             raise StateDeclarationError(
-                f"A key schema is a sequence of Spark type names, found {type_names!r}; write "
+                f"A key schema is a sequence of Spark type names, got {type_names!r}; write "
                 f"('string',) for a key of one column."
             )
-        names = tuple(canonical_type_name(name) for name in type_names)
-        if not names:
+        types = tuple(key_type(name) for name in type_names)
+        if not types:
             raise StateDeclarationError("A key needs at least one column; declare its Spark type names.")
-        columns = [key_column(name, position) for position, name in enumerate(names, start=1)]
+        names = tuple(kind.name for kind in types)
+        columns = [kind.column(partial(refusal, kind, position)) for position, kind in enumerate(types, start=1)]
         normalise, digest = columns[0] if len(columns) == 1 else _composite(names, columns)
 
         def hash64(key: object) -> int:
             return to_signed(digest(key))
 
+        self._set("types", types)
         self._set("type_names", names)
         self._set("normalise", normalise)
         self._set("hash64", hash64)
@@ -99,7 +104,7 @@ class KeySchema:
         KeySchema(('string', 'decimal(10,2)'))
         """
         columns = declared if isinstance(declared, tuple) else (declared,)
-        return cls([type_name_of_python(column) for column in columns])
+        return cls([key_type_of_python(column).name for column in columns])
 
     def check(self, key: object) -> None:
         """Refuse a key that does not fit the declared types.

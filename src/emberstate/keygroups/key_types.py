@@ -1,239 +1,215 @@
-"""One key column at run time: what it accepts, its canonical value, its hash.
+"""The types that a key column may have: one `KeyType` each says all that the layers above need to know.
+
+A type's name is what Spark's ``DataType.simpleString()`` returns ("bigint", "decimal(10,2)"). Types that hash alike
+after the library's casts are one: all integers are bigint, float is double.
 
 Invariants
-1. Types are tested exactly. In Python 1 == 1.0 == True with one hash(), in Spark they are three keys;
-   a subclass (an enum, a numpy scalar, a pandas Timestamp) may compare or encode in its own way.
-2. ``digest(v)`` accepts exactly what ``normalise(v)`` accepts, and digest(v) == digest(normalise(v)).
-3. Two accepted values have equal canonical values if and only if Spark's ``=`` holds between them.
+1. ``key_type(key_type(name).name) is key_type(name)``; the name is what a manifest stores.
+2. A type that cannot be a key is refused with the way out; nothing is guessed.
 
-Thread safety: columns are immutable. The decimal context of a column is shared by its callers; it only
-collects flags, which nothing reads: what traps is decided by each operation's own outcome.
+Thread safety: immutable constants and pure functions.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import datetime
 import decimal
+import functools
+import re
 from collections.abc import Callable
-from datetime import UTC, date, datetime
-from struct import error as StructError
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final
 
-from xxhash import xxh64_intdigest
+from emberstate.errors import StateDeclarationError
+from emberstate.keygroups import key_columns
+from emberstate.keygroups.key_columns import KeyColumn, Refuse
 
-from emberstate.errors import StateTypeError
-from emberstate.keygroups.refusals import refusal
-from emberstate.keygroups.spark_hash import (
-    MAX_LONG_DIGITS,
-    SPARK_SEED,
-    days_since_epoch,
-    hash_bytes,
-    hash_double,
-    hash_int,
-    hash_long,
-    hash_string,
-    hash_wide_decimal,
-    micros_since_epoch,
-    pack_long,
+#: Largest precision of a Spark decimal.
+MAX_PRECISION: Final = 38
+
+_DECIMAL: Final = re.compile(r"(?:decimal|dec|numeric)(?: ?\( ?([0-9]{1,9}) ?(?:, ?(-?[0-9]{1,9}) ?)?\))?")
+_BOOLEANS: Final = {"true": True, "false": False}
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class KeyType:
+    """One type of key columns."""
+
+    name: str  #: Spark's name, in its one spelling
+    aliases: tuple[str, ...]  #: other spellings, and types that are cast to this one
+    python_type: type[Any]
+    expected: str  #: the accepted values, for messages
+    column: Callable[[Refuse], KeyColumn]  #: makes a column, which checks, normalises and hashes
+    parse: Callable[[str], Any]  #: from text; raises ValueError, KeyError or ArithmeticError
+    example: str  #: a value as JSON
+    every_value: bool = False  #: whether every decoded value of the Python type is a canonical key
+    precision: int = 0  #: of a decimal
+    scale: int = 0  #: of a decimal
+
+
+KEY_TYPES: Final = (
+    KeyType(
+        "bigint",
+        ("tinyint", "byte", "smallint", "short", "int", "integer", "long"),
+        int,
+        "an int of 64 bits",
+        key_columns.bigint_column,
+        int,
+        "7",
+        every_value=True,
+    ),
+    KeyType(
+        "string",
+        ("string collate utf8_binary",),  # Spark's default collation: compared and hashed as bytes
+        str,
+        "a str",
+        key_columns.string_column,
+        str,
+        '"ann"',
+        every_value=True,
+    ),
+    KeyType(
+        "binary",
+        (),
+        bytes,
+        "bytes",
+        key_columns.binary_column,
+        lambda text: bytes.fromhex(text.removeprefix("0x")),
+        '"AP8="',
+        every_value=True,
+    ),
+    KeyType(
+        "boolean",
+        (),
+        bool,
+        "a bool",
+        key_columns.boolean_column,
+        lambda text: _BOOLEANS[text.lower()],
+        "true",
+        every_value=True,
+    ),
+    KeyType("double", ("float", "real"), float, "a float, not NaN", key_columns.double_column, float, "1.5"),
+    KeyType(
+        "date",
+        (),
+        datetime.date,
+        "a datetime.date",
+        key_columns.date_column,
+        datetime.date.fromisoformat,
+        '"2026-01-31"',
+    ),
+    KeyType(
+        "timestamp",
+        ("timestamp_ltz",),
+        datetime.datetime,
+        "a datetime with a zone",
+        key_columns.timestamp_column,
+        datetime.datetime.fromisoformat,
+        '"2026-01-31T12:00:00Z"',
+    ),
+    KeyType(
+        "timestamp_ntz",
+        (),
+        datetime.datetime,
+        "a datetime without a zone",
+        key_columns.timestamp_ntz_column,
+        datetime.datetime.fromisoformat,
+        '"2026-01-31T12:00:00"',
+    ),
 )
-from emberstate.keygroups.type_names import decimal_parameters
 
 
-class Digest(Protocol):
-    """Hash one column's value, unsigned; ``seed`` is the hash of the columns before it."""
-
-    def __call__(self, value: Any, seed: int = SPARK_SEED, /) -> int: ...
-
-
-class KeyColumn(NamedTuple):
-    """One column of a key schema, compiled for its type and position."""
-
-    normalise: Callable[[Any], Any]
-    digest: Digest
-
-
-#: Makes the error for a refused value; the second argument is what to do if the type is right.
-Refuse = Callable[[object, str], StateTypeError]
-
-
-def key_column(name: str, position: int) -> KeyColumn:
-    """Return the column of canonical type ``name``; ``position`` (from 1) is for messages."""
-
-    def refuse(value: object, advice: str) -> StateTypeError:
-        return refusal(name, position, value, advice)
-
-    parameters = decimal_parameters(name)
-    return _COLUMNS[name](refuse) if parameters is None else _decimal(*parameters, refuse)
-
-
-def _bigint(refuse: Refuse) -> KeyColumn:
-    out_of_range = "a bigint has 64 bits; declare decimal(38,0) or string"
-
-    def normalise(value: Any) -> int:
-        if type(value) is not int or not -0x8000_0000_0000_0000 <= value <= 0x7FFF_FFFF_FFFF_FFFF:
-            raise refuse(value, out_of_range)
-        return value
-
-    def digest(value: Any, seed: int = SPARK_SEED, /) -> int:
-        # Written out rather than hash_long(normalise(value)): this is the hot one, pack checks the range.
-        if type(value) is not int:
-            raise refuse(value, out_of_range)
-        try:
-            return xxh64_intdigest(pack_long(value), seed)
-        except StructError:
-            raise refuse(value, out_of_range) from None
-
-    return KeyColumn(normalise, digest)
-
-
-def _string(refuse: Refuse) -> KeyColumn:
-    surrogate = (
-        "it holds a lone surrogate, which no UTF-8 string of Spark can; decode the bytes it came from with "
-        "errors='replace', or declare binary"
+@functools.cache
+def _decimal_type(precision: int, scale: int) -> KeyType:
+    return KeyType(
+        f"decimal({precision},{scale})",
+        (),
+        decimal.Decimal,
+        "a Decimal that fits it",
+        functools.partial(key_columns.decimal_column, precision, scale),
+        decimal.Decimal,
+        '"1.50"',
+        precision=precision,
+        scale=scale,
     )
 
-    def normalise(value: Any) -> str:
-        if type(value) is not str:
-            raise refuse(value, surrogate)
-        if not value.isascii():
-            try:
-                value.encode()
-            except UnicodeEncodeError:
-                raise refuse(value, surrogate) from None
-        return value
 
-    def digest(value: Any, seed: int = SPARK_SEED, /) -> int:
-        if type(value) is not str:
-            raise refuse(value, surrogate)
-        try:
-            return hash_string(value, seed)
-        except UnicodeEncodeError:
-            raise refuse(value, surrogate) from None
+_BY_NAME: Final = {name: kind for kind in KEY_TYPES for name in (kind.name, *kind.aliases)}
 
-    return KeyColumn(normalise, digest)
+# First match wins. The name is already lower case.
+_WAYS_OUT: Final = (
+    (r"string collate ", "it is not compared byte by byte; key by collate(column, 'UTF8_BINARY'), of "
+     "lower(column) if case shall not matter"),
+    (r"(var)?char\b|character\b", "key by cast(column AS string)"),
+    (r"struct\b", "key by its fields as several key columns"),
+    (r"array\b", "key by its elements as several key columns, or by to_json(column) as string"),
+    (r"map\b", "its entries have no order; key by the values that matter as several key columns"),
+    (r"variant\b", "key by the field that matters, with variant_get(column, path, 'string')"),
+    (r"(calendar)?interval\b", "key by its length as bigint"),
+    (r"time\b", "key by its microseconds since midnight as bigint"),
+    (r"timestamp", "key by cast(column AS timestamp) or cast(column AS timestamp_ntz), or by a bigint"),
+    (r"void\b|null\b", "it holds nothing but nulls; cast the column to the type that the key has"),
+)  # fmt: skip
 
-
-def _binary(refuse: Refuse) -> KeyColumn:
-    def normalise(value: Any) -> bytes:
-        if type(value) is not bytes:
-            raise refuse(value, "")
-        return value
-
-    def digest(value: Any, seed: int = SPARK_SEED, /) -> int:
-        return hash_bytes(normalise(value), seed)
-
-    return KeyColumn(normalise, digest)
+KEY_TYPES_HELP: Final = (
+    "bigint (any integer), string, binary, boolean, double (or float), date, timestamp, timestamp_ntz, "
+    "decimal(p,s)"
+)
 
 
-def _boolean(refuse: Refuse) -> KeyColumn:
-    def normalise(value: Any) -> bool:
-        if type(value) is not bool:
-            raise refuse(value, "")
-        return value
+def key_type(name: str) -> KeyType:
+    """Return the key type of a Spark type name.
 
-    def digest(value: Any, seed: int = SPARK_SEED, /) -> int:
-        return hash_int(normalise(value), seed)
+    Raises:
+        StateDeclarationError: the type cannot be a key; the message says what to use instead.
 
-    return KeyColumn(normalise, digest)
-
-
-def _double(refuse: Refuse) -> KeyColumn:
-    def normalise(value: Any) -> float:
-        if type(value) is not float or value != value:
-            raise refuse(value, "NaN equals nothing, itself included; filter such rows out before key_by")
-        return value + 0.0  # -0.0 + 0.0 is 0.0, and nothing else changes
-
-    def digest(value: Any, seed: int = SPARK_SEED, /) -> int:
-        return hash_double(normalise(value), seed)
-
-    return KeyColumn(normalise, digest)
-
-
-def _date(refuse: Refuse) -> KeyColumn:
-    def normalise(value: Any) -> date:
-        if type(value) is not date:
-            raise refuse(value, "")
-        return value
-
-    def digest(value: Any, seed: int = SPARK_SEED, /) -> int:
-        return hash_int(days_since_epoch(normalise(value)), seed)
-
-    return KeyColumn(normalise, digest)
+    >>> key_type("INT").name, key_type("float").name, key_type("Decimal(10, 2)").name
+    ('bigint', 'double', 'decimal(10,2)')
+    """
+    if not isinstance(name, str):
+        raise StateDeclarationError(
+            f"A key column's type is a Spark type name, got {name!r}; use one of {KEY_TYPES_HELP}, or "
+            f"KeySchema.from_python for Python types."
+        )
+    folded = " ".join(name.lower().split())
+    known = _BY_NAME.get(folded)
+    if known is not None:
+        return known
+    matched = _DECIMAL.fullmatch(folded)
+    if matched is not None:
+        precision, scale = int(matched[1] or 10), int(matched[2] or 0)  # Spark's defaults: decimal(10,0)
+        if not (1 <= precision <= MAX_PRECISION and 0 <= scale <= precision):
+            raise StateDeclarationError(
+                f"Key type {name!r} is no decimal of Spark: expected a precision in 1..{MAX_PRECISION} and a "
+                f"scale in 0..precision, got precision {precision} and scale {scale}."
+            )
+        return _decimal_type(precision, scale)
+    for pattern, way_out in _WAYS_OUT:
+        if re.match(pattern, folded):
+            raise StateDeclarationError(f"A column of type {name!r} cannot be a key: {way_out}.")
+    raise StateDeclarationError(f"A column of type {name!r} cannot be a key; use one of {KEY_TYPES_HELP}.")
 
 
-def _timestamp(refuse: Refuse) -> KeyColumn:
-    naive = "it is naive; give it its zone, e.g. key.replace(tzinfo=datetime.UTC), or declare timestamp_ntz"
+def key_type_of_python(declared: object) -> KeyType:
+    """Return the key type of a Python type, or of a Spark type name.
 
-    def normalise(value: Any) -> datetime:
-        # A tzinfo may still know no offset, and then astimezone would assume this machine's zone.
-        if type(value) is not datetime or value.utcoffset() is None:
-            raise refuse(value, naive)
-        try:
-            instant = value.astimezone(UTC)
-        except OverflowError:
-            raise refuse(value, "in UTC it lies outside the years 1 to 9999; declare bigint") from None
-        return instant.replace(fold=0) if instant.fold else instant  # UTC has no folds
-
-    def digest(value: Any, seed: int = SPARK_SEED, /) -> int:
-        return hash_long(micros_since_epoch(normalise(value)), seed)
-
-    return KeyColumn(normalise, digest)
-
-
-def _timestamp_ntz(refuse: Refuse) -> KeyColumn:
-    def normalise(value: Any) -> datetime:
-        if type(value) is not datetime or value.tzinfo is not None:
-            raise refuse(value, "it has a zone; declare timestamp, or drop it with key.replace(tzinfo=None)")
-        return value.replace(fold=0) if value.fold else value  # without a zone a fold means nothing
-
-    def digest(value: Any, seed: int = SPARK_SEED, /) -> int:
-        return hash_long(micros_since_epoch(normalise(value)), seed)
-
-    return KeyColumn(normalise, digest)
-
-
-def _decimal(precision: int, scale: int, refuse: Refuse) -> KeyColumn:
-    # Quantizing at exactly the declared precision refuses both a coefficient that is too long and, with
-    # Inexact trapped, a fraction that is. The thread's own context must not decide any of it.
-    context = decimal.Context(
-        prec=precision,
-        rounding=decimal.ROUND_HALF_EVEN,
-        Emin=-999_999,
-        Emax=999_999,
-        capitals=1,
-        clamp=0,
-        flags=[],
-        traps=[decimal.Inexact, decimal.InvalidOperation],
+    >>> key_type_of_python(int).name, key_type_of_python("decimal(10,2)").name
+    ('bigint', 'decimal(10,2)')
+    """
+    if isinstance(declared, str):
+        return key_type(declared)
+    # By identity: bool is a subclass of int and datetime of date, and neither may become the other.
+    for kind in KEY_TYPES:
+        if declared is kind.python_type:
+            return kind
+    if declared is decimal.Decimal:
+        raise StateDeclarationError(
+            "A Decimal key needs its precision and scale, since Spark's hash depends on them: write the "
+            "Spark type, such as 'decimal(10,2)', in place of Decimal."
+        )
+    shown = declared.__qualname__ if isinstance(declared, type) else repr(declared)
+    raise StateDeclarationError(
+        f"{shown} cannot be a key type; use int, str, bytes, bool, float, datetime.date, datetime.datetime "
+        f"or a Spark type name such as 'decimal(10,2)', or a tuple of these. Enums and classes: key by "
+        f"their plain values."
     )
-    unit = decimal.Decimal((0, (1,), -scale))
-    zero = decimal.Decimal((0, (0,), -scale))
-    does_not_fit = (
-        f"it does not fit {precision} digits, {scale} of them after the point, without rounding; round it "
-        f"with quantize, or declare a wider decimal"
-    )
-    hash_unscaled = hash_long if precision <= MAX_LONG_DIGITS else hash_wide_decimal
-
-    def normalise(value: Any) -> decimal.Decimal:
-        if type(value) is not decimal.Decimal or not value.is_finite():
-            raise refuse(value, does_not_fit)
-        try:
-            quantized = value.quantize(unit, context=context)
-        except (decimal.Inexact, decimal.InvalidOperation):
-            raise refuse(value, does_not_fit) from None
-        return quantized or zero  # minus zero is a Decimal too
-
-    def digest(value: Any, seed: int = SPARK_SEED, /) -> int:
-        return hash_unscaled(int(normalise(value).scaleb(scale, context)), seed)
-
-    return KeyColumn(normalise, digest)
-
-
-_COLUMNS: Final[dict[str, Callable[[Refuse], KeyColumn]]] = {
-    "bigint": _bigint,
-    "string": _string,
-    "binary": _binary,
-    "boolean": _boolean,
-    "double": _double,
-    "date": _date,
-    "timestamp": _timestamp,
-    "timestamp_ntz": _timestamp_ntz,
-}

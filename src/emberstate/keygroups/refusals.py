@@ -1,6 +1,6 @@
-"""The words for a key that is refused: column, expected, found, what to do.
+"""Messages for refused keys: the column, what it expected, what it got, what to do.
 
-Apart from the checks because it is cold: nothing here runs for a key that is accepted.
+Nothing here runs for an accepted key.
 
 Thread safety: pure functions.
 """
@@ -11,44 +11,20 @@ import enum
 import reprlib
 from datetime import date, datetime
 from decimal import Decimal
-from typing import Final
 
 from emberstate.errors import StateTypeError
-
-_EXPECTED: Final[dict[str, tuple[str, type]]] = {
-    "bigint": ("an int of 64 bits", int),
-    "string": ("a str", str),
-    "binary": ("bytes", bytes),
-    "boolean": ("a bool", bool),
-    "double": ("a float, not NaN", float),
-    "date": ("a datetime.date", date),
-    "timestamp": ("a datetime with a zone", datetime),
-    "timestamp_ntz": ("a datetime without a zone", datetime),
-}
-
-#: What a value of this type is called when it is declared: the other way out.
-_NAMES: Final[dict[type, str]] = {
-    int: "bigint",
-    str: "string",
-    bytes: "binary",
-    bool: "boolean",
-    float: "double",
-    date: "date",
-    datetime: "timestamp or timestamp_ntz",
-    Decimal: "decimal(p,s)",
-}
+from emberstate.keygroups.key_types import KEY_TYPES, KeyType
 
 
-def refusal(name: str, position: int, value: object, advice: str) -> StateTypeError:
-    """Return the error for ``value`` in a column of type ``name``.
+def refusal(kind: KeyType, position: int, value: object, advice: str) -> StateTypeError:
+    """Return the error for ``value`` in the column at ``position`` (from 1).
 
     ``advice`` is what to do if the value has the right type and is refused all the same.
     """
-    expected, python_type = _EXPECTED.get(name, ("a Decimal that fits it", Decimal))
-    if type(value) is not python_type:
-        advice = _advice(value, name, python_type)
+    if type(value) is not kind.python_type:
+        advice = _advice(value, kind.python_type)
     return StateTypeError(
-        f"Key column {position} is declared {name} and takes {expected}; found {describe(value)}: {advice}.",
+        f"Key column {position} is declared {kind.name} and takes {kind.expected}; got {describe(value)}: {advice}.",
         key=value,
     )
 
@@ -59,7 +35,7 @@ def shape_refusal(type_names: tuple[str, ...], key: object) -> StateTypeError:
     advice = "use tuple(key)" if isinstance(key, (tuple, list)) and type(key) is not tuple else "pass one"
     return StateTypeError(
         f"A key of the columns ({', '.join(type_names)}) is a plain tuple of {len(type_names)} values, in "
-        f"this order; found {found}: {advice}.",
+        f"this order; got {found}: {advice}.",
         key=key,
     )
 
@@ -81,7 +57,7 @@ def describe(value: object) -> str:
         return name
 
 
-def _advice(value: object, name: str, python_type: type) -> str:
+def _advice(value: object, python_type: type) -> str:
     if value is None:
         return "a key cannot be null; filter such rows out, or replace the null before key_by"
     if isinstance(value, enum.Enum):
@@ -98,6 +74,8 @@ def _advice(value: object, name: str, python_type: type) -> str:
         return "use key.date(), or declare timestamp"
     if python_type is not bool and isinstance(value, python_type) and type(value) is not bool:
         return f"a subclass may compare in its own way; convert it to a plain {python_type.__name__}"
-    other = _NAMES.get(type(value))
     convert = f"convert it to {python_type.__name__} before it becomes a key"
-    return convert if other is None else f"{convert}, or declare {other}"
+    names = [kind.name for kind in KEY_TYPES if kind.python_type is type(value)]
+    if type(value) is Decimal:
+        names = ["decimal(p,s)"]
+    return f"{convert}, or declare {' or '.join(names)}" if names else convert

@@ -15,7 +15,7 @@ import struct
 from collections.abc import Callable
 from typing import Any, Final
 
-from emberstate.keygroups import KeySchema
+from emberstate.keygroups import KeySchema, KeyType
 
 _DOUBLE: Final = struct.Struct(">d")
 _EPOCH: Final = datetime.datetime(1970, 1, 1)
@@ -71,23 +71,19 @@ def _ordered_decimal(scale: int) -> Callable[[Any], bytes]:
     return encode
 
 
-_COLUMNS: Final[dict[str, Callable[[Any], bytes]]] = {
-    "bigint": ordered_int,
-    "string": ordered_text,
-    "binary": ordered_bytes,
-    "boolean": _ordered_bool,
-    "double": _ordered_double,
-    "date": _ordered_date,
-    "timestamp": _ordered_timestamp,
-    "timestamp_ntz": _ordered_timestamp,
+_ENCODERS: Final[dict[type, Callable[[Any], bytes]]] = {
+    int: ordered_int,
+    str: ordered_text,
+    bytes: ordered_bytes,
+    bool: _ordered_bool,
+    float: _ordered_double,
+    datetime.date: _ordered_date,
+    datetime.datetime: _ordered_timestamp,
 }
 
 
-def _column(type_name: str) -> Callable[[Any], bytes]:
-    known = _COLUMNS.get(type_name)
-    if known is not None:
-        return known
-    return _ordered_decimal(int(type_name.removeprefix("decimal(").removesuffix(")").split(",")[1]))
+def _encoder(kind: KeyType) -> Callable[[Any], bytes]:
+    return _ENCODERS.get(kind.python_type) or _ordered_decimal(kind.scale)
 
 
 class OrderedKeys:
@@ -98,7 +94,7 @@ class OrderedKeys:
     encode: Callable[[Any], bytes]
 
     def __init__(self, schema: KeySchema) -> None:
-        columns = [_column(name) for name in schema.type_names]
+        columns = [_encoder(kind) for kind in schema.types]
 
         def encode_columns(key: tuple[Any, ...]) -> bytes:
             return b"".join([column(value) for column, value in zip(columns, key, strict=True)])

@@ -20,7 +20,7 @@ from emberstate.checkpoint.read.arrow_values import ColumnProfile, arrow_type, n
 from emberstate.checkpoint.read.entries import Cell, Entry, WriterSchema
 from emberstate.codec import TypeSchema
 from emberstate.errors import CodecError, CorruptionError, RestoreRefusedError
-from emberstate.keygroups import KeySchema
+from emberstate.keygroups import KeySchema, KeyType
 from emberstate.state.key_bytes import key_bytes
 
 _INSTANT: Final = pa.timestamp("us", "UTC")
@@ -47,8 +47,9 @@ class StateColumns:
         self.state = state
         self._writers = list(writers)
         self._key_names = ["key"] if len(key_schema) == 1 else [f"key_{i}" for i in range(len(key_schema))]
-        self._key_types = [_key_type(name) for name in key_schema]
-        self._decode_key = key_bytes(KeySchema(key_schema)).decode
+        keys = KeySchema(key_schema)
+        self._key_types = [_key_type(kind) for kind in keys.types]
+        self._decode_key = key_bytes(keys).decode
         self._profiles = {part: ColumnProfile() for part in ("namespace", "user_key", "value")}
         self._decoders: dict[tuple[WriterSchema, str], Callable[[bytes], Any]] = {}
         self._alike = {
@@ -194,8 +195,5 @@ def _schema(stored: StoredState, part: str) -> TypeSchema | None:
     return stored.namespace if part == "namespace" else stored.user_key
 
 
-def _key_type(name: str) -> Any:
-    if name in _KEY_TYPES:
-        return _KEY_TYPES[name]
-    precision, scale = name.removeprefix("decimal(").removesuffix(")").split(",")
-    return pa.decimal128(int(precision), int(scale))
+def _key_type(kind: KeyType) -> Any:
+    return _KEY_TYPES.get(kind.name) or pa.decimal128(kind.precision, kind.scale)

@@ -10,7 +10,7 @@ import pytest
 
 from emberstate.errors import StateDeclarationError
 from emberstate.keygroups import KeySchema
-from emberstate.keygroups.type_names import canonical_type_name
+from emberstate.keygroups.key_types import key_type
 
 
 class Colour(enum.IntEnum):
@@ -43,8 +43,8 @@ class Colour(enum.IntEnum):
 )
 def test_a_type_has_one_name(name: str, expected: str) -> None:
     """Catches: two spellings of one type in manifests, which would refuse a restore that is fine."""
-    assert expected == canonical_type_name(name)
-    assert expected == canonical_type_name(expected)
+    assert expected == key_type(name).name
+    assert key_type(name) is key_type(expected)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_other_types_are_refused_with_a_way_out(name: str, way_out: str) -> None
 def test_impossible_decimals_are_refused(name: str) -> None:
     """Catches: a decimal that Spark does not have, found only when the first row arrives."""
     with pytest.raises(StateDeclarationError, match=r"precision in 1\.\.38"):
-        canonical_type_name(name)
+        key_type(name)
 
 
 @pytest.mark.parametrize(
