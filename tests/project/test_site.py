@@ -12,9 +12,9 @@ import pytest
 from tools import site
 from tools.doctest_fences import fenced
 
-import emberstate
 from tests.patience import PATIENCE
 from tests.project.markdown import ROOT
+from tests.project.test_exports import PUBLIC
 
 
 @pytest.fixture(scope="module")
@@ -33,12 +33,18 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_reference_has_all_public_names(built: Path) -> None:
-    """Catches: a site that does not build strictly; a public name whose docstring is on no page."""
-    text = (built / "api" / "emberstate.html").read_text(encoding="utf-8")
+@pytest.mark.parametrize("package", PUBLIC)
+def test_the_reference_has_all_public_names(package: str, built: Path) -> None:
+    """Catches: a site that does not build strictly; a public class or function whose docstring is on no page."""
+    text = (built / "api" / f"{package.rpartition('.')[2]}.html").read_text(encoding="utf-8")
+    names = [name for name in PUBLIC[package].split() if not name.isupper()]
 
-    assert [name for name in emberstate.__all__ if f'id="emberstate.{name}"' not in text] == []
-    assert "&gt;&gt;&gt;" in text
+    assert [name for name in names if f'id="{package}.{name}"' not in text] == []
+
+
+def test_examples_are_shown(built: Path) -> None:
+    """Catches: a reference without the examples that docstrings have."""
+    assert "&gt;&gt;&gt;" in (built / "api" / "emberstate.html").read_text(encoding="utf-8")
 
 
 def test_the_site_fetches_nothing(built: Path) -> None:
