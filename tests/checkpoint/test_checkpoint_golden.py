@@ -124,8 +124,8 @@ def test_a_location_of_the_future_is_refused(tmp_path: Path) -> None:
     plain = body_of(storage.read(manifest_path(newest)))
     later = {**plain, "library": "7.0"}
     for data, message in (
-        (sealed(later, version=2), r"format version 2, written by emberstate 7\.0; this reader reads"),
-        (sealed({**later, "requires": ["salt"]}), r"requires \['salt'\] .* written by emberstate 7\.0"),
+        (sealed(later, version=2), r"found 2, written by emberstate 7\.0"),
+        (sealed({**later, "requires": ["salt"]}), r"requires \['salt'\].* emberstate 7\.0"),
     ):
         replace(storage, manifest_path(newest), data)
         specs = [golden_world_spec(1), evolving_spec()]

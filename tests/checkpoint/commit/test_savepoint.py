@@ -116,9 +116,9 @@ def test_names_that_lead_elsewhere_are_refused(name: str) -> None:
     """Catches: a name that leaves the folder of savepoints."""
     job = job_with(1)
     before = job.storage.list()
-    with pytest.raises(StateDeclarationError, match="a savepoint is called"):
+    with pytest.raises(StateDeclarationError, match="cannot name a savepoint"):
         job.coordinator.savepoint(name)
-    with pytest.raises(StateDeclarationError, match="a savepoint is called"):
+    with pytest.raises(StateDeclarationError, match="cannot name a savepoint"):
         delete_savepoint(job.storage, name)
     assert job.storage.list() == before
 
@@ -213,10 +213,10 @@ def test_damage_is_found_while_copying() -> None:
     data = job.storage.read(path)
     job.storage.delete(path)
     target = MemoryStorage()
-    with pytest.raises(CorruptionError, match="names a file that is not there"):
+    with pytest.raises(CorruptionError, match="names a missing file"):
         write_savepoint(job.storage, made, target, "s")
     job.storage.write_new(path, data[:-1] + bytes([data[-1] ^ 1]))
-    with pytest.raises(CorruptionError, match="were written"):
+    with pytest.raises(CorruptionError, match="damaged or was replaced"):
         write_savepoint(job.storage, made, target, "s")
     assert target.list() == []
 
@@ -328,7 +328,7 @@ def test_a_manifest_that_names_files_elsewhere_is_refused(path: str) -> None:
         forged = with_path(read(), path)
         job.storage.delete(home)
         job.storage.write_new(home, forged.to_bytes())
-        with pytest.raises(CorruptionError, match="cannot be called"):
+        with pytest.raises(CorruptionError, match="cannot be a file"):
             read()
 
 
@@ -341,7 +341,7 @@ def test_a_savepoint_that_is_not_whole_is_refused() -> None:
     for forged in (made, with_path(read_savepoint(job.storage, "s"), next(made.file_refs()).path)):
         job.storage.delete(savepoint_path("s"))
         job.storage.write_new(savepoint_path("s"), forged.to_bytes())
-        with pytest.raises(CorruptionError, match="outside savepoints/s/"):
+        with pytest.raises(CorruptionError, match=r"savepoints/s/.* outside"):
             read_savepoint(job.storage, "s")
 
 

@@ -153,7 +153,7 @@ def test_a_restore_that_fails_leaves_nothing_and_can_be_repeated() -> None:
     files = (*task.chain.files[:2], broken, *task.chain.files[3:])
     damaged = msgspec.structs.replace(task, chain=msgspec.structs.replace(task.chain, files=files))
     for _ in range(2):
-        with pytest.raises(CorruptionError, match="the file was exchanged for another"):
+        with pytest.raises(CorruptionError, match="The file was replaced"):
             slot.start(damaged)
         with pytest.raises(LifecycleError, match="start a task first"):
             slot.backend

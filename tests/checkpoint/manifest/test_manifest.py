@@ -12,14 +12,9 @@ import pytest
 
 from emberstate.checkpoint.manifest import envelope
 from emberstate.checkpoint.manifest.catalogue import checkpoint_numbers, read_checkpoint, verify
+from emberstate.checkpoint.manifest.invariants import open_manifest, parse_manifest
 from emberstate.checkpoint.manifest.layout import manifest_path
-from emberstate.checkpoint.manifest.model import (
-    MAX_CHAIN_FILES,
-    Manifest,
-    open_manifest,
-    parse_manifest,
-    plain,
-)
+from emberstate.checkpoint.manifest.model import MAX_CHAIN_FILES, Manifest, plain
 from emberstate.checkpoint.restore.operators import OperatorSpec, opened_operators
 from emberstate.errors import CorruptionError, RestoreRefusedError, StorageError
 from tests.checkpoint.counting import GROUPS, KEYS, OPERATOR, counting_job
@@ -48,7 +43,7 @@ def refused(match: str | None, **changes: Any) -> None:
     for opened in (parse_manifest, lambda data, name: open_manifest(sealed(data), name)):
         with pytest.raises(CorruptionError, match=match) as found:
             opened(body(manifest(**changes)), "checkpoints/000000000002/manifest")
-        assert str(found.value).startswith("checkpoints/000000000002/manifest: ")
+        assert found.value.path == "checkpoints/000000000002/manifest"
         assert len(str(found.value)) < 600
 
 
@@ -100,9 +95,9 @@ PATHS = [
 @pytest.mark.parametrize("path", PATHS, ids=range(len(PATHS)))
 def test_paths_that_lead_elsewhere(path: str) -> None:
     """Catches: a manifest that makes a reader open, or a collector delete, what is not a checkpoint's."""
-    refused("cannot be called|`str` of length", operators=with_files(file(place=place(path))))
+    refused("cannot be a file|`str` of length", operators=with_files(file(place=place(path))))
     output = {"operator": "counts", "name": "main", "slot": 0, "rows": 1, "place": place(path)}
-    refused("cannot be called|`str` of length", outputs=[output])
+    refused("cannot be a file|`str` of length", outputs=[output])
 
 
 @pytest.mark.reliability(27)
@@ -150,7 +145,7 @@ def test_large_places_are_only_numbers() -> None:
 )
 def test_slots_that_do_not_cover_the_key_groups(slots: Any) -> None:
     """Catches: keys that no slot restores, or that two do."""
-    refused("do not cover its 8 key groups once", operators=[operator(slots=slots)])
+    refused("do not cover each of its 8 key groups once", operators=[operator(slots=slots)])
 
 
 @pytest.mark.parametrize("groups", [(-1, 7), (0, 32768), (0, 2**63), (0,), (0, 1, 2), "07", None, (0.0, 7.0)], ids=str)
@@ -167,15 +162,15 @@ def test_key_groups_that_are_none(groups: Any) -> None:
         ([file("a"), file("b", "base")], "base 'b' of operator 'counts' follows"),
         ([file("a", groups=(0, 3)), file("b", "base", (3, 7))], "base 'b' of operator 'counts' follows"),
         ([file("a", "base"), file("b", "base")], "base 'b' of operator 'counts' follows"),
-        ([file("a"), file("a")], "taken twice"),
-        ([file("a", groups=(0, 4)), file("a", groups=(4, 7))], "taken twice"),
-        ([file("a"), file("b"), file("b", groups=(7, 7))], "taken twice"),
-        ([file("a"), file("b", place=place("state/000001/a.arrow"))], "taken twice"),
-        ([file("a", groups=(4, 2))], "in slot"),
+        ([file("a"), file("a")], " twice "),
+        ([file("a", groups=(0, 4)), file("a", groups=(4, 7))], " twice "),
+        ([file("a"), file("b"), file("b", groups=(7, 7))], " twice "),
+        ([file("a"), file("b", place=place("state/000001/a.arrow"))], " twice "),
+        ([file("a", groups=(4, 2))], "has a file of key groups"),
         ([file("a", kind="full")], "Invalid enum value"),
         ([file("a", evolution={"drop_states": "x"})], None),
         ([file("a", evolution={"drop_states": ["a/b"]})], None),
-        ([file("a", evolution={"later": []})], "no decisions"),
+        ([file("a", evolution={"later": []})], "expected decisions"),
         ([file("a", evolution={"stamps": {"x": 2**63}})], None),
         ([file("a", evolution={"rename_states": {"x": "timers/y"}})], None),
     ],
@@ -191,8 +186,9 @@ def test_a_file_may_be_taken_for_different_key_groups() -> None:
     parts = [file("a", groups=(4, 7)), file("b", groups=(4, 7)), file("a", groups=(0, 3)), file("b", groups=(0, 3))]
     parsed(operators=with_files(*parts))
     parsed(operators=with_files(file("d", groups=(0, 1)), file("b", "base", (2, 7)), file("e")))
-    with pytest.raises(CorruptionError, match="in slot"):
+    with pytest.raises(CorruptionError, match="has a file of key groups") as caught:
         parsed(operators=[operator(slots=[slot((0, 3), [file(groups=(2, 5))]), slot((4, 7))])])
+    assert (caught.value.operator, caught.value.checkpoint, caught.value.path) == ("counts", 2, "m")
 
 
 @pytest.mark.parametrize(
@@ -233,7 +229,7 @@ def test_unknown_fields_are_ignored_at_every_depth() -> None:
 @pytest.mark.reliability(24)
 def test_an_unknown_requirement_is_refused() -> None:
     """Catches: a reader that goes on though the writer said that it must not."""
-    with pytest.raises(RestoreRefusedError, match=r"m: it requires \['salt'\] to be understood, written by .* 0\.1\.0"):
+    with pytest.raises(RestoreRefusedError, match=r"requires \['salt'\].* 0\.1\.0"):
         parsed(requires=["salt"])
     # And before anything else is looked at, which may mean something else under that requirement.
     with pytest.raises(RestoreRefusedError, match="salt"):
@@ -316,7 +312,7 @@ def test_a_million_files_are_refused_before_they_are_read(monkeypatch: pytest.Mo
     storage.write_new(manifest_path(1), sealed(files))
     storage.write_new(manifest_path(2), sealed(b"{}"))
     read = storage.statistics().bytes_read
-    with pytest.raises(CorruptionError, match=r"it has .* bytes, and at most 1048576 are expected: it is damaged"):
+    with pytest.raises(CorruptionError, match="at most 1048576 bytes"):
         read_checkpoint(storage, 1)
     assert storage.statistics().bytes_read == read
     assert checkpoint_numbers(storage) == [1, 2]
@@ -343,7 +339,7 @@ def test_a_manifest_under_anothers_number() -> None:
     job.run(2)
     number = job.coordinator.latest.number
     replace(job.storage, manifest_path(number), job.storage.read(manifest_path(number - 1)))
-    with pytest.raises(CorruptionError, match=f"it is the manifest of checkpoint {number - 1}: files were exchanged"):
+    with pytest.raises(CorruptionError, match=f"found checkpoint {number - 1}"):
         counting_job(job.backend)
     job.close()
 

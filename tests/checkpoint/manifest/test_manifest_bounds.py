@@ -16,8 +16,9 @@ import pytest
 from emberstate.checkpoint.commit.coordinator import CheckpointCoordinator, Transaction
 from emberstate.checkpoint.commit.messages import Acknowledgement, SlotTask, WrittenState
 from emberstate.checkpoint.manifest.chain import DEFAULT_POLICY, Rewrite, RewriteOrder
+from emberstate.checkpoint.manifest.invariants import open_manifest
 from emberstate.checkpoint.manifest.layout import new_id
-from emberstate.checkpoint.manifest.model import FileRef, StateFile, open_manifest
+from emberstate.checkpoint.manifest.model import FileRef, StateFile
 from emberstate.checkpoint.restore.operators import OperatorSpec
 from tests.checkpoint.counting import KEYS, counting_job, expected_after
 from tests.checkpoint.manifest.manifest_forgery import SUM

@@ -76,7 +76,7 @@ def test_exchanged_files_of_equal_size(whole: bool, tmp_path: Path, monkeypatch:
     assert first != second
     replace(job.storage, one.place.path, second)
     replace(job.storage, other.place.path, first)
-    restore_fails(job, f"{one.place.path}.* exchanged", CorruptionError)
+    restore_fails(job, f"{one.place.path}.* replaced", CorruptionError)
     assert len(verify(job.storage, job.coordinator.latest).problems) == 2
     job.close()
 
@@ -91,7 +91,7 @@ def test_a_missing_an_empty_and_a_short_file(tmp_path: Path) -> None:
     restore_fails(job, f"reading .* of {path}.* verify that checkpoint", StorageNotFoundError)
     for part in (b"", data[:-1]):
         replace(job.storage, path, part)
-        restore_fails(job, f"{path} in .* has {len(part)} bytes, and {len(data)} were to be read", CorruptionError)
+        restore_fails(job, f"{path} in .* expected {len(data)} bytes .* has {len(part)} bytes", CorruptionError)
     replace(job.storage, path, data + b"\0")  # what stands behind it is not looked at, as in a bundle
     assert verify(job.storage, job.coordinator.latest).problems == ()
     job.close()
@@ -272,8 +272,8 @@ def test_huge_sizes_are_not_allocated(size: int, tmp_path: Path) -> None:
     forge(job.storage, job.coordinator.latest.number, change)
     latest = read_checkpoint(job.storage, job.coordinator.latest.number)
     problems = verify(job.storage, latest).problems
-    assert len(problems) == 2 and all("bytes, and 0 were to be read at" in problem for problem in problems)
-    with pytest.raises(CorruptionError, match="to be read"):
+    assert len(problems) == 2 and all("is damaged: expected 0 bytes" in problem for problem in problems)
+    with pytest.raises(CorruptionError, match="is damaged: expected"):
         open_state_file(job.storage, latest.operators[0].slots[0].files[0])
     job.close()
 

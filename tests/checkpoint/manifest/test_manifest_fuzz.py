@@ -17,8 +17,9 @@ from emberstate.checkpoint.files.reader import StateFileReader
 from emberstate.checkpoint.manifest.catalogue import verify
 from emberstate.checkpoint.manifest.envelope import parse
 from emberstate.checkpoint.manifest.intent import Intent
+from emberstate.checkpoint.manifest.invariants import parse_manifest
 from emberstate.checkpoint.manifest.layout import manifest_path
-from emberstate.checkpoint.manifest.model import Holder, Manifest, parse_manifest
+from emberstate.checkpoint.manifest.model import Holder, Manifest
 from emberstate.checkpoint.manifest.open_files import open_state_file, read_ref
 from emberstate.errors import CorruptionError, RestoreRefusedError
 from emberstate.storage.checksums import checksum

@@ -597,9 +597,9 @@ def test_damage_is_not_called_collected() -> None:
     contents = {path: storage.read(path) for path in paths}
     assert len(paths) == 2
     damaged: list[tuple[dict[str, bytes], str]] = [
-        ({paths[1]: contents[paths[1]]}, "names a file that is not there"),
+        ({paths[1]: contents[paths[1]]}, "names a missing file"),
         ({paths[0]: contents[paths[1]], paths[1]: contents[paths[0]]}, paths[0]),
-        ({path: data[:-1] + b"x" for path, data in contents.items()}, "were written"),
+        ({path: data[:-1] + b"x" for path, data in contents.items()}, "damaged or was replaced"),
         (dict.fromkeys(paths, b""), paths[0]),
     ]
     for files, message in damaged:

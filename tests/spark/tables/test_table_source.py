@@ -246,7 +246,7 @@ def test_a_savepoint_is_written_by_format(spark: SparkSession, tmp_path: Path) -
         ({"value": "p"}, "use emberstate.spark.bootstrap_savepoint"),
         ({"kind": "list"}, "takes a column of arrays, column 's' is bigint"),
         ({"kind": "value", "user_key": "card"}, "leave one of them out"),
-        ({"savepoint": "../x"}, "a savepoint is called"),
+        ({"savepoint": "../x"}, "cannot name a savepoint"),
         ({"key": "p"}, "cannot be a key"),
         ({"max_parallelism": "x"}, "whole number"),
         ({"mode": "overwrite"}, "never overwritten"),

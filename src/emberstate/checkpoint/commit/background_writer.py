@@ -23,14 +23,13 @@ from typing import Final, Literal
 from emberstate.checkpoint.files.writer import BaseWriter
 from emberstate.checkpoint.manifest.chain import Rewrite, RewriteOrder
 from emberstate.checkpoint.manifest.layout import new_id, state_path
-from emberstate.checkpoint.manifest.model import FileRef, StateFile
-from emberstate.checkpoint.manifest.open_files import open_state_file
+from emberstate.checkpoint.manifest.model import StateFile
+from emberstate.checkpoint.manifest.open_files import open_state_file, store_file
 from emberstate.checkpoint.restore.file_slice import FileSlice
 from emberstate.checkpoint.restore.merge import merge_deltas
 from emberstate.errors import RestoreRefusedError
 from emberstate.keygroups import KeyGroupRange, range_for_slot
 from emberstate.state.keyed_state_backend import KeyedStateBackend, KeyedStateSnapshot
-from emberstate.storage.checksums import checksum_of
 from emberstate.storage.interface import Storage
 
 #: About how large a base file gets before another is begun: what is in memory at once.
@@ -178,11 +177,9 @@ class BackgroundWriter:
         ident = f"{order.id}-{new_id()}"
         path = state_path(incarnation, ident)
         self._check_wanted()
-        self._storage.write_new(path, parts)
-        size = sum(len(part) for part in parts)
-        self._bytes += size
-        place = FileRef(path, size, checksum_of(parts))
-        return StateFile(ident, kind, (groups.start, groups.end), place, seal, order.number)
+        ref = store_file(self._storage, path, parts)
+        self._bytes += ref.size
+        return StateFile(ident, kind, (groups.start, groups.end), ref, seal, order.number)
 
     def _check_wanted(self) -> None:
         if self._cancelled.is_set():

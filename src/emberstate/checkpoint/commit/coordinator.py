@@ -36,18 +36,9 @@ from emberstate.checkpoint.manifest.catalogue import read_checkpoint, read_savep
 from emberstate.checkpoint.manifest.chain import DEFAULT_POLICY, ChainPolicy, RewriteOrder, plan_rewrite
 from emberstate.checkpoint.manifest.incarnation import check_newest, claim, fenced, newest
 from emberstate.checkpoint.manifest.intent import Intent, fix
+from emberstate.checkpoint.manifest.invariants import open_manifest
 from emberstate.checkpoint.manifest.layout import manifest_path, new_id
-from emberstate.checkpoint.manifest.model import (
-    Batch,
-    Holder,
-    Idle,
-    InputTime,
-    Manifest,
-    Parent,
-    SlotChain,
-    Stage,
-    open_manifest,
-)
+from emberstate.checkpoint.manifest.model import Batch, Holder, Idle, InputTime, Manifest, Parent, SlotChain, Stage
 from emberstate.checkpoint.manifest.open_files import read_ref
 from emberstate.checkpoint.manifest.pins import check_not_condemned
 from emberstate.checkpoint.restore.operators import OperatorSpec, opened_operators

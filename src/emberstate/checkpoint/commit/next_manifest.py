@@ -13,8 +13,9 @@ import msgspec
 
 from emberstate.checkpoint.commit.messages import Acknowledgement, SlotTask
 from emberstate.checkpoint.manifest.chain import RewriteOrder, adopt
+from emberstate.checkpoint.manifest.invariants import check_ref
 from emberstate.checkpoint.manifest.layout import bundle_path
-from emberstate.checkpoint.manifest.model import FileRef, Manifest, Operator, Output, SlotChain, StateFile, check_ref
+from emberstate.checkpoint.manifest.model import FileRef, Manifest, Operator, Output, SlotChain, StateFile
 from emberstate.errors import CorruptionError, LifecycleError
 from emberstate.storage.checksums import checksum
 

@@ -20,8 +20,9 @@ from typing import Final
 import msgspec
 
 from emberstate.checkpoint.manifest.catalogue import naming_missing, read_savepoint
+from emberstate.checkpoint.manifest.invariants import open_manifest
 from emberstate.checkpoint.manifest.layout import bundle_path, new_id, savepoint_path, state_path
-from emberstate.checkpoint.manifest.model import FileRef, Holder, Manifest, Operator, Parent, open_manifest
+from emberstate.checkpoint.manifest.model import FileRef, Holder, Manifest, Operator, Parent
 from emberstate.checkpoint.manifest.open_files import read_ref
 from emberstate.clock import Clock, SystemClock
 from emberstate.errors import StorageError, StorageExistsError, StorageNotFoundError

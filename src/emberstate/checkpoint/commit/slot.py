@@ -33,14 +33,13 @@ from emberstate.checkpoint.manifest.chain import DEFAULT_POLICY, ChainPolicy, Re
 from emberstate.checkpoint.manifest.decisions import NO_PAST_CHOICES, PastChoices
 from emberstate.checkpoint.manifest.layout import new_id, output_path, state_path
 from emberstate.checkpoint.manifest.model import FileRef
-from emberstate.checkpoint.manifest.open_files import open_state_file
+from emberstate.checkpoint.manifest.open_files import open_state_file, store_file
 from emberstate.checkpoint.restore.choices import RestoreChoices
 from emberstate.checkpoint.restore.file_slice import FileSlice
 from emberstate.checkpoint.restore.load import restore
 from emberstate.errors import LifecycleError, StorageError
 from emberstate.keygroups import KeyGroupRange
 from emberstate.state.keyed_state_backend import KeyedStateBackend, KeyedStateSnapshot
-from emberstate.storage.checksums import checksum
 from emberstate.storage.interface import Storage
 
 _log = logging.getLogger("emberstate.checkpoint")
@@ -325,8 +324,7 @@ class SlotCheckpoint:
     def _stored(self, path: str, data: bytes) -> tuple[bytes | None, FileRef | None]:
         if self._storage is None or len(data) <= self._inline_bytes:
             return data, None
-        self._storage.write_new(path, data)
-        return None, FileRef(path, len(data), checksum(data))
+        return None, store_file(self._storage, path, [data])
 
     # -- rewriting in the background ------------------------------------------------------------------------
 

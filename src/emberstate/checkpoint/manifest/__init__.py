@@ -1,3 +1,3 @@
-"""The small files that decide something: manifests and their catalogue, claims (incarnations), intents, pins, and the
-layout of a location. Imports `checkpoint.files` for the description of a state.
+"""The small files of a location: manifests and their catalogue, claims (incarnations), intents, pins, and the layout.
+Imports `checkpoint.files` for the description of a state.
 """

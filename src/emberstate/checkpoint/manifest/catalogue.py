@@ -1,5 +1,4 @@
-"""The checkpoints that are there: listing, reading and verifying them. Whoever reads needs nothing else, and
-takes no lock.
+"""Listing, reading and verifying checkpoints and savepoints, without locks.
 
 Thread safety: as the storage.
 """
@@ -12,6 +11,7 @@ import errno
 from collections.abc import Callable, Iterator
 
 from emberstate.checkpoint.manifest.envelope import MAX_BYTES
+from emberstate.checkpoint.manifest.invariants import open_manifest
 from emberstate.checkpoint.manifest.layout import (
     CHECKPOINTS,
     MANIFEST,
@@ -21,14 +21,14 @@ from emberstate.checkpoint.manifest.layout import (
     savepoint_path,
 )
 from emberstate.checkpoint.manifest.location_hints import nothing_in
-from emberstate.checkpoint.manifest.model import FileRef, Manifest, open_manifest
+from emberstate.checkpoint.manifest.model import FileRef, Manifest
 from emberstate.checkpoint.manifest.open_files import open_state_file, verify_ref
 from emberstate.errors import CheckpointCollectedError, CorruptionError, StorageError, StorageNotFoundError
 from emberstate.storage.interface import Storage
 
 
 def checkpoint_numbers(storage: Storage) -> list[int]:
-    """The numbers of all checkpoints, ascending; whether they can be read is another matter."""
+    """Return the numbers of all checkpoints, readable or not, ascending."""
     return sorted(
         number
         for path in storage.list(CHECKPOINTS)
@@ -37,7 +37,7 @@ def checkpoint_numbers(storage: Storage) -> list[int]:
 
 
 def savepoint_names(storage: Storage) -> list[str]:
-    """The names of all savepoints, sorted."""
+    """Return the names of all savepoints, sorted."""
     return [
         parts[1]
         for path in storage.list(SAVEPOINTS)
@@ -46,10 +46,10 @@ def savepoint_names(storage: Storage) -> list[str]:
 
 
 def read_checkpoint(storage: Storage, number: int) -> Manifest:
-    """The manifest of a checkpoint.
+    """Return the manifest of a checkpoint.
 
     Raises:
-        CheckpointCollectedError: there is none of this number, or not any more.
+        CheckpointCollectedError: there is none of this number, or no longer.
         CorruptionError: it is damaged.
     """
     path = manifest_path(number)
@@ -58,32 +58,37 @@ def read_checkpoint(storage: Storage, number: int) -> Manifest:
     except StorageNotFoundError:
         there = checkpoint_numbers(storage)
         if not there and not savepoint_names(storage):
-            raise CheckpointCollectedError(f"there is no checkpoint {number}: {nothing_in(storage)}") from None
+            raise CheckpointCollectedError(
+                f"there is no checkpoint {number}: {nothing_in(storage)}", checkpoint=number
+            ) from None
         raise CheckpointCollectedError(
-            f"checkpoint {number} is not in {storage.describe()}: it was collected, or never there. There are "
-            f"{'none' if not there else f'{there[0]} to {there[-1]}'}; pin a checkpoint to keep it while it is read."
+            f"checkpoint {number} is not in {storage.describe()}: it was collected, or never existed. There are "
+            f"{'none' if not there else f'{there[0]} to {there[-1]}'}. Pin a checkpoint to keep it while it is read.",
+            checkpoint=number,
         ) from None
     return _of_number(open_manifest(data, path), number, path)
 
 
 def read_savepoint(storage: Storage, name: str) -> Manifest:
-    """The manifest of a savepoint."""
+    """Return the manifest of a savepoint. Raises as `read_checkpoint` does."""
     path = savepoint_path(name)
     try:
         data = _read_manifest(storage, path)
     except StorageNotFoundError:
         there = savepoint_names(storage)
         if not there and not checkpoint_numbers(storage):
-            raise CheckpointCollectedError(f"there is no savepoint {name!r}: {nothing_in(storage)}") from None
+            raise CheckpointCollectedError(
+                f"there is no savepoint {name!r}: {nothing_in(storage)}", path=path
+            ) from None
         raise CheckpointCollectedError(
-            f"there is no savepoint {name!r} in {storage.describe()}; there are {there}"
+            f"there is no savepoint {name!r} in {storage.describe()}; there are {there}", path=path
         ) from None
     return _self_contained(open_manifest(data, path), path)
 
 
 @contextlib.contextmanager
 def naming_missing(storage: Storage, manifest: Manifest) -> Iterator[None]:
-    """Say why a file that a manifest names is not there: its checkpoint was collected, or it is damaged."""
+    """Translate the error for a missing file of a manifest: its checkpoint was collected, or is damaged."""
     try:
         yield
     except StorageNotFoundError as error:
@@ -93,16 +98,20 @@ def naming_missing(storage: Storage, manifest: Manifest) -> Iterator[None]:
         except StorageNotFoundError:
             raise CheckpointCollectedError(
                 f"{manifest.describe()} was collected while it was read: {home} is gone from {storage.describe()}. "
-                f"Open a newer one, or pin a checkpoint to keep it while it is read."
+                f"Open a newer one, or pin a checkpoint to keep it while it is read.",
+                path=error.path,
+                checkpoint=manifest.number,
             ) from None
         raise CorruptionError(
-            f"{manifest.describe()} is damaged: it names a file that is not there ({error.strerror}). Restore an older "
-            f"checkpoint or a savepoint."
+            f"{manifest.describe()} is damaged: it names a missing file ({error.strerror}). Restore an older "
+            f"checkpoint or a savepoint.",
+            path=error.path,
+            checkpoint=manifest.number,
         ) from error
 
 
 def _home(manifest: Manifest) -> str:
-    """The path of the manifest itself."""
+    """Return the path of the manifest itself."""
     if manifest.kind == "savepoint":
         return next(f"{ref.path.rpartition('/')[0]}/{MANIFEST}" for ref in manifest.file_refs())
     return manifest_path(manifest.number)
@@ -113,8 +122,9 @@ def _self_contained(manifest: Manifest, path: str) -> Manifest:
     outside = [ref.path for ref in manifest.file_refs() if not ref.path.startswith(folder)]
     if manifest.kind != "savepoint" or outside:
         raise CorruptionError(
-            f"{path}: it is a {manifest.kind} that names files outside {folder}: {outside[:3]}. A savepoint is of kind "
-            f"'savepoint' and needs nothing outside its folder: files were exchanged"
+            f"{path}: expected a savepoint whose files are all in {folder}, found a {manifest.kind} with {outside[:3]} "
+            f"outside. The file was replaced.",
+            path=path,
         )
     return manifest
 
@@ -125,18 +135,22 @@ def _read_manifest(storage: Storage, path: str) -> bytes:
     except StorageError as error:
         if error.errno != errno.EFBIG:
             raise
-        raise CorruptionError(f"{path}: {error.strerror}: it is damaged") from None
+        raise CorruptionError(f"{path}: {error.strerror}. The file is damaged.", path=path) from None
 
 
 def _of_number(manifest: Manifest, number: int, path: str) -> Manifest:
     if manifest.number != number:
-        raise CorruptionError(f"{path}: it is the manifest of checkpoint {manifest.number}: files were exchanged")
+        raise CorruptionError(
+            f"{path}: expected checkpoint {number}, found checkpoint {manifest.number}. The file was replaced.",
+            path=path,
+            checkpoint=number,
+        )
     return manifest
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Verification:
-    """What verifying a checkpoint found."""
+    """The result of verifying a checkpoint."""
 
     number: int
     files: int
@@ -145,11 +159,10 @@ class Verification:
 
 
 def verify(storage: Storage, manifest: Manifest, progress: Callable[[FileRef], None] | None = None) -> Verification:
-    """Read everything that a checkpoint names and compare it with its checksums; what is wrong is collected.
+    """Read every file of a checkpoint, compare it with its checksums, and return all problems.
 
     Raises:
-        StorageError: something could not be read. That says nothing about it: the network may be down, or a limit
-            reached, and nothing is to be given up for that.
+        StorageError: a file could not be read. That does not mean that it is damaged: the network may be down.
     """
     problems: list[str] = []
     files = size = 0
@@ -175,7 +188,7 @@ def verify(storage: Storage, manifest: Manifest, progress: Callable[[FileRef], N
                     open_state_file(storage, file)
 
                 attempt(file.place, read)
-    # Outputs live as long as their checkpoint; once, they were deleted when a later batch had committed.
+    # Outputs live as long as their checkpoint; older versions deleted them once a later batch had committed.
     followed = manifest.number < max(checkpoint_numbers(storage), default=0)
     for output in manifest.outputs:
         attempt(output.place, lambda place=output.place: verify_ref(storage, place), followed)  # type: ignore[misc]

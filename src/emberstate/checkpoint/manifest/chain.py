@@ -1,12 +1,12 @@
-"""Chains: which state files a slot's state consists of, and how the list is kept short.
+"""Chains: the state files that a slot's state consists of, and how rewrites keep the list short.
 
-A commit appends a delta. From time to time a rewrite, made in the background by the slot that holds the
-state, takes the place of the files it was made from: several deltas merged into one, or a base of everything.
+A commit appends a delta. From time to time a rewrite, which the slot writes in the background, replaces the files it
+was made from: several deltas merged into one, or a base of everything.
 
-A rewrite names the files it replaces by their ids and key groups. It is adopted only if the chain still begins
-with, or contains in one piece, exactly those files: ids are never reused, so this says that the state it was
-made from is an ancestor of the present one, attempt by attempt. What was appended since stays. The key groups
-belong to it since after two changes of parallelism one file may be in a chain twice, for different ones.
+A rewrite names the files it replaces by their ids and key groups. It is adopted only if the chain still contains
+exactly those files, one after the other. Ids are never reused, so the state it was made from is an ancestor of the
+present one. Files that were appended since stay. The key groups count because, after two changes of parallelism, one
+file may be in a chain twice, for different key groups.
 
 Thread safety: pure functions on immutable values.
 """
@@ -28,9 +28,9 @@ from emberstate.keygroups import KeyGroupRange
 class ChainPolicy:
     """When a chain is rewritten."""
 
-    #: Deltas that a chain has at most: a slot that is so far behind waits for its rewrite.
+    #: The most deltas in a chain: a slot that has so many waits for its rewrite.
     most_files: int = 32
-    #: Deltas after which a rewrite begins; the rest is room for the batches that run meanwhile.
+    #: Deltas after which a rewrite begins; the rest is for batches that run meanwhile.
     rewrite_at: int = 12
     #: A base is written when the deltas have this share of the bytes of the base below them.
     base_ratio: float = 0.5
@@ -42,32 +42,32 @@ DEFAULT_POLICY: Final = ChainPolicy()
 
 
 class RewriteOrder(msgspec.Struct, frozen=True):
-    """What a slot is asked to write in the background: a base of the chain's state, or some deltas merged."""
+    """An order to a slot to write a base of the chain's state, or to merge some deltas, in the background."""
 
     id: Ident
-    #: The checkpoint whose state it is about, and the chain there.
+    #: The checkpoint whose state it rewrites, and the chain there.
     number: int
     chain: SlotChain
-    #: Neighbours in the chain to merge into one; none for a base.
+    #: Neighbours in the chain to merge; empty for a base.
     merge: tuple[StateFile, ...] = ()
 
 
 class Rewrite(msgspec.Struct, frozen=True):
-    """What a slot has written."""
+    """The result of an order."""
 
     order: Ident
-    #: Of every file that it takes the place of, the id and the key groups.
+    #: Id and key groups of every file that it replaces.
     replaces: tuple[tuple[Ident, Groups], ...]
     files: tuple[StateFile, ...]
 
     @staticmethod
     def of(order: Ident, replaced: Sequence[StateFile], files: Sequence[StateFile]) -> Rewrite:
-        """One that takes the place of `replaced`."""
+        """Return a rewrite that replaces `replaced`."""
         return Rewrite(order, tuple((file.id, file.groups) for file in replaced), tuple(files))
 
 
 def plan_rewrite(chain: SlotChain, number: int, policy: ChainPolicy = DEFAULT_POLICY) -> RewriteOrder | None:
-    """What should be rewritten of a chain as it is in checkpoint `number`; None if it is short enough."""
+    """Return an order for a chain of checkpoint `number`; None if the chain is short enough."""
     deltas = [file for file in chain.files if file.kind == "delta"]
     if not deltas:
         return None
@@ -84,10 +84,10 @@ def plan_rewrite(chain: SlotChain, number: int, policy: ChainPolicy = DEFAULT_PO
 
 
 def _small_neighbours(files: Sequence[StateFile], least: int) -> list[StateFile]:
-    """The longest end of a chain that can be one file and in which, but for the last `least`, no file is larger than
-    all after it together, twice over.
+    """Return the longest end of a chain that can be merged and in which, but for the last `least` files, no file is
+    more than twice as large as all after it together.
 
-    So a row is written anew a number of times that grows with the logarithm of the deltas: measured with deltas of
+    So the number of times a row is rewritten grows with the logarithm of the number of deltas: measured with deltas of
     equal size, 4 times for 1,000 of them, 7 for 10,000, 9 for 100,000.
     """
     run: list[StateFile] = []
@@ -103,27 +103,25 @@ def _small_neighbours(files: Sequence[StateFile], least: int) -> list[StateFile]
 
 
 def adopt(chain: SlotChain, rewrite: Rewrite) -> SlotChain | str:
-    """The chain with the rewrite in the place of what it replaces; or why not, in words."""
+    """Return the chain with the rewrite in it; or a text that says why it cannot be adopted."""
     present = [(file.id, file.groups) for file in chain.files]
     replaced = list(rewrite.replaces)
     if not replaced:
         return "it replaces nothing"
     start = present.index(replaced[0]) if replaced[0] in present else -1
     if start < 0 or present[start : start + len(replaced)] != replaced:
-        return f"the chain does not hold the files that it replaces ({len(replaced)}, from {replaced[0][0]!r}): " + (
-            "its state is of another lineage"
-        )
+        return f"the chain does not contain the {len(replaced)} files that it replaces, from {replaced[0][0]!r}"
     if start and any(file.kind == "base" for file in rewrite.files):
-        return "it is a base, and files stand before what it replaces"
+        return "it is a base, but files precede those that it replaces"
     files = (*chain.files[:start], *rewrite.files, *chain.files[start + len(replaced) :])
     return msgspec.structs.replace(chain, files=files)
 
 
 def repartition(chains: Sequence[SlotChain], ranges: Sequence[KeyGroupRange], token: str) -> tuple[SlotChain, ...]:
-    """The same state for other slots: each gets, of every old chain, what concerns its key groups, in order.
+    """Return the chains of the same state for slots with other key groups.
 
-    Every key group was in one old chain, so the files of different old chains may follow each other in any
-    order. `token` makes up the attempts of slots that nobody holds yet.
+    Each gets, of every old chain, the files of its key groups, in order. Every key group was in one old chain, so the
+    files of different old chains may follow each other in any order. `token` begins the names of the new attempts.
     """
     if [chain.key_groups for chain in chains] == list(ranges):
         return tuple(chains)

@@ -1,21 +1,16 @@
-"""`FileDecisions`: what was decided about the states of a file when it was restored into a changed program.
+"""What restores into a changed program decided, as a manifest stores it.
 
-Files keep the schema they were written with. So what a restore decided (dropped, renamed, stamped) must be
-remembered beside every reference to a file, until a new base makes the file superfluous. Hence a plain value
-that goes through JSON.
+`FileDecisions`: which states of a file are dropped, renamed or stamped. A file keeps the schema it was written with,
+so the decisions stand beside every reference to it, until a new base replaces the file.
 
-States are named as the file names them; a timer queue is `timers/` and its name (a slash is in no name of a
-state). Fields are paths in the stored names, as `codec.compare` has them: "amount", "customer.mail".
+`PastChoices`: the restore choices of earlier starts. A program is started again with the same choices, when the states
+that they name may be gone because a base has replaced the files. That is no mistake.
 
-Invariants: canonical. What does nothing (a rename to itself, a decision about a state that is dropped) is not
-there, so equal decisions are equal values.
+States have the names of the file; a timer queue is `timers/` and its name (no state's name has a slash). Fields are
+paths of stored names, as in `codec.compare`: "amount", "customer.mail".
 
-Thread safety: immutable.
-
-`PastChoices`: what the options of a restore said at earlier starts of the pipeline.
-
-A program is started again with the options it has. What they name may be gone by then, because they did their
-work and a base took the place of the files; that is no mistake. So a manifest remembers.
+Invariants: canonical. Decisions without effect (a rename to itself, a decision about a dropped state) are left out, so
+equal decisions are equal values.
 
 Thread safety: immutable.
 """
@@ -43,14 +38,14 @@ class FileDecisions:
     """
 
     drop_states: frozenset[str] = frozenset()
-    """States whose rows are passed over."""
+    """States whose rows are skipped."""
     rename_states: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Name in the file → name now."""
     rename_fields: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
-    """Name in the file → {path of a field in the file: its name now, or "" for a field that was removed}."""
+    """Name in the file → {path of a field in the file: its name now, or "" for a removed field}."""
     stamps: Mapping[str, int | None] = dataclasses.field(default_factory=dict)
-    """Name in the file → µs: all rows count as written then, for a time to live was switched on; None: their own
-    stamps count no longer, for it was switched off."""
+    """Name in the file → µs: a time to live was switched on, and all rows count as written then; None: it was switched
+    off, and the rows' own stamps no longer count."""
 
     def __post_init__(self) -> None:
         drops = frozenset(self.drop_states)
@@ -65,7 +60,9 @@ class FileDecisions:
             check_address(name)
         for old, new in renames.items():
             if is_queue(old) != is_queue(new):
-                raise StateDeclarationError(f"{old!r} cannot be renamed to {new!r}: one is a timer queue, one a state")
+                raise StateDeclarationError(
+                    f"{old!r} cannot be renamed to {new!r}: one is a timer queue, one a state", state=old
+                )
         for field, value in (
             ("drop_states", drops), ("rename_states", renames), ("rename_fields", fields), ("stamps", stamps)
         ):  # fmt: skip
@@ -75,21 +72,21 @@ class FileDecisions:
         return hash((self.drop_states, frozenset(self.rename_states.items()), frozenset(self.rename_fields)))
 
     def __bool__(self) -> bool:
-        """Whether anything was decided."""
+        """Return whether anything was decided."""
         return bool(self.drop_states or self.rename_states or self.rename_fields or self.stamps)
 
     def name_of(self, state: str) -> str | None:
-        """What a state of the file is called now; None if it was dropped."""
+        """Return the present name of a state of the file; None if it was dropped."""
         return None if state in self.drop_states else self.rename_states.get(state, state)
 
     def fields_of(self, state: str) -> dict[str, str]:
-        """The renamed fields of a state of the file: path there → name now."""
+        """Return the renamed fields of a state of the file: path there → name now."""
         return dict(self.rename_fields.get(state, {}))
 
     def then(self, newer: FileDecisions) -> FileDecisions:
-        """This, and after it `newer`, whose names are those that this one leads to."""
+        """Return these decisions followed by `newer`, which uses the names that these lead to."""
         touched = {*self.drop_states, *self.rename_states, *self.rename_fields, *self.stamps}
-        # What `newer` says about a name that this one has moved away is about another state, of later files.
+        # A name that these decisions have moved away is, in `newer`, another state of later files.
         touched |= {*newer.drop_states, *newer.rename_states, *newer.rename_fields, *newer.stamps}
         drops, renames, fields, stamps = set(), {}, {}, {}
         for state in touched:
@@ -105,7 +102,7 @@ class FileDecisions:
         return FileDecisions(frozenset(drops), renames, fields, stamps)
 
     def restricted_to(self, states: Iterable[StoredState]) -> FileDecisions:
-        """What of it concerns these states; the rest a reference to their file need not remember."""
+        """Return the decisions about these states alone."""
         by_name = {state.address: state for state in states}
         names = by_name.keys()
         fields = {
@@ -121,7 +118,7 @@ class FileDecisions:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data for JSON; what is empty is left out.
+        """Return plain data for JSON, without what is empty.
 
         >>> FileDecisions(frozenset({"old"}), {"a": "b"}).to_dict()
         {'drop_states': ['old'], 'rename_states': {'a': 'b'}}
@@ -136,12 +133,12 @@ class FileDecisions:
 
     @staticmethod
     def from_dict(plain: Any) -> FileDecisions:
-        """What `to_dict` gave; CorruptionError, and nothing else, if it is something else.
+        """Return the decisions that `to_dict` returned as plain data. Raises only `CorruptionError`.
 
-        An unknown field is refused: to pass over a decision would restore something else.
+        Rejects an unknown field: ignoring a decision would restore another state.
         """
         if not isinstance(plain, dict) or not plain.keys() <= _FIELDS:
-            raise CorruptionError(f"these are no decisions about a file's states: {plain!r:.200}")
+            raise CorruptionError(f"expected decisions about a file's states, found {plain!r:.200}")
         drops, renames = plain.get("drop_states", []), plain.get("rename_states", {})
         fields, stamps = plain.get("rename_fields", {}), plain.get("stamps", {})
         sound = (
@@ -152,21 +149,21 @@ class FileDecisions:
             and all(m is None or (type(m) is int and -(2**63) <= m < 2**63) for m in stamps.values())
         )  # fmt: skip
         if not sound:
-            raise CorruptionError(f"decisions about a file's states make no sense: {plain!r:.200}")
+            raise CorruptionError(f"decisions about a file's states are malformed: {plain!r:.200}")
         try:
             return FileDecisions(frozenset(drops), renames, fields, stamps)
         except EmberstateError as error:
-            raise CorruptionError(f"decisions about a file's states make no sense: {error!s:.300}") from None
+            raise CorruptionError(f"decisions about a file's states are malformed: {error!s:.300}") from None
 
 
 NO_DECISIONS: Final = FileDecisions()
-"""Nothing was decided: the file is read under its own names."""
+"""Nothing was decided: the file's own names count."""
 
 _FIELDS: Final = frozenset(field.name for field in dataclasses.fields(FileDecisions))
 
 
 def is_queue(address: str) -> bool:
-    """Whether it is a timer queue that is named.
+    """Return whether the address names a timer queue.
 
     >>> is_queue("timers/event"), is_queue("timers")
     (True, False)
@@ -175,12 +172,12 @@ def is_queue(address: str) -> bool:
 
 
 def check_address(address: str) -> None:
-    """Refuse what can name neither a state nor, behind `timers/`, a timer queue."""
+    """Reject an address that can name neither a state nor, after `timers/`, a timer queue."""
     check_state_name(address.removeprefix(TIMERS_PREFIX) if isinstance(address, str) else address)
 
 
 def _compose(older: Mapping[str, str], newer: Mapping[str, str]) -> dict[str, str]:
-    """Renames of fields one after the other; all paths in the file's names."""
+    """Return the renames of fields in sequence; all paths in the file's names."""
     found = {}
     for path, name in older.items():
         found[path] = _last(newer.get(forward(path, older), name))
@@ -201,9 +198,9 @@ def _is_texts(value: Any) -> bool:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PastChoices:
-    """What options said at earlier starts: said again, it may name nothing, for it has been done.
+    """The choices of earlier starts. The same choice again may name no stored state, since it has been carried out.
 
-    A slot that restores only some of the files needs it too: what an option names may be in the others.
+    A slot, which restores only some of the files, needs them too: a choice may name a state of the others.
 
     >>> first = PastChoices().with_options(FileDecisions(rename_states={"a": "b"}), frozenset({"kept"}))
     >>> PastChoices.from_dict(first.to_dict()) == first
@@ -214,7 +211,7 @@ class PastChoices:
     keep_states: frozenset[str] = frozenset()
 
     def with_options(self, options: FileDecisions, keep_states: frozenset[str]) -> PastChoices:
-        """This, and what is said now."""
+        """Return these and the present choices."""
         before = self.decisions
         fields = {
             state: {**before.fields_of(state), **options.fields_of(state)}
@@ -225,17 +222,17 @@ class PastChoices:
         return PastChoices(FileDecisions(drops, renames, fields), self.keep_states | keep_states)
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data for JSON."""
+        """Return plain data for JSON."""
         return {"decisions": self.decisions.to_dict(), "keep_states": sorted(self.keep_states)}
 
     @staticmethod
     def from_dict(plain: Any) -> PastChoices:
-        """What `to_dict` gave; CorruptionError, and nothing else, if it is something else."""
+        """Return the choices that `to_dict` returned as plain data. Raises only `CorruptionError`."""
         keep = plain.get("keep_states") if isinstance(plain, dict) else None
         if not isinstance(keep, list) or any(type(name) is not str for name in keep):
-            raise CorruptionError(f"this is not what options said at earlier starts: {plain!r:.200}")
+            raise CorruptionError(f"expected the choices of earlier starts, found {plain!r:.200}")
         return PastChoices(FileDecisions.from_dict(plain.get("decisions")), frozenset(keep))
 
 
 NO_PAST_CHOICES: Final = PastChoices()
-"""No options were ever given."""
+"""No choices were ever made."""

@@ -1,12 +1,11 @@
-"""The form of the small files that decide something (manifests, claims, intents, pins): one line that says
-what it is, how long and with which checksum, then canonical JSON.
+"""The form of manifests, claims, intents and pins: one line with the kind, format version, checksum and length, then
+canonical JSON.
 
     emberstate manifest 1 3f0c… 1234
     {"batch":…}
 
-Invariants: `seal` and `open_sealed` are inverse; a file of which a byte was lost, added or changed is never
-opened. `parse` trusts nothing: it checks types, sizes and names, so that even a file with a right checksum
-cannot make a reader do what it must not.
+Invariants: `seal` and `open_sealed` are inverse; a file with a byte lost, added or changed is never opened. `parse`
+trusts nothing: it checks types, sizes and names, so that even a hostile file with a right checksum does no harm.
 
 Thread safety: pure functions.
 """
@@ -23,14 +22,14 @@ import msgspec
 from emberstate.errors import CorruptionError, RestoreRefusedError, StateDeclarationError, StorageError
 from emberstate.storage.checksums import checksum
 
-#: The version of the form and of everything in it that this library writes.
+#: The version of the form, and of all content, that this library writes.
 FORMAT_VERSION: Final = 1
 
-#: What a reader accepts at most, before it decodes anything; so nothing larger is written.
+#: The largest file that a reader accepts, before it decodes anything, and a writer writes.
 MAX_BYTES: Final = 64 * 1024 * 1024
 
 _HEAD: Final = re.compile(rb"emberstate ([a-z]{1,20}) ([0-9]{1,9}) ([0-9a-f]{32}) ([0-9]{1,9})\n")
-#: All that is sure about the first line of a later version.
+#: The part of the first line that every later version keeps.
 _ANY_HEAD: Final = re.compile(rb"emberstate ([a-z]{1,20}) ([0-9]{1,9})[ \n]")
 _HEAD_MAX: Final = 128
 
@@ -38,7 +37,7 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 
 def seal(what: str, content: msgspec.Struct) -> bytes:
-    """The bytes of a small file.
+    """Return the bytes of a file.
 
     >>> class Note(msgspec.Struct):
     ...     text: str
@@ -47,22 +46,22 @@ def seal(what: str, content: msgspec.Struct) -> bytes:
 
     Raises:
         StateDeclarationError: a text in it is not Unicode.
-        StorageError: it is larger than any reader accepts.
+        StorageError: it is larger than readers accept.
     """
     try:
         body = msgspec.json.encode(content, order="deterministic")
     except UnicodeEncodeError as error:
         raise StateDeclarationError(f"a {what} cannot be written: {error.object!r:.100} is not Unicode text") from None
     if len(body) > MAX_BYTES - _HEAD_MAX:
-        raise StorageError(errno.EFBIG, f"a {what} of {len(body)} bytes is refused: readers take {MAX_BYTES} at most")
+        raise StorageError(errno.EFBIG, f"a {what} of {len(body)} bytes is too large: readers accept {MAX_BYTES}")
     return _head(what, FORMAT_VERSION, body) + body
 
 
 def open_sealed(what: str, data: bytes, type_: type[T], *, name: str = "") -> T:
-    """What `seal` was given; `name` is the file's, for messages.
+    """Return the content that `seal` was given; `name` is the file's, for messages.
 
     Raises:
-        CorruptionError: it is not what was written.
+        CorruptionError: it is damaged.
         RestoreRefusedError: a later version wrote it.
     """
     where = name or what
@@ -70,30 +69,32 @@ def open_sealed(what: str, data: bytes, type_: type[T], *, name: str = "") -> T:
     match = _HEAD.match(data[:_HEAD_MAX])
     if match is None or match[1] != what.encode():
         raise CorruptionError(
-            f"{where}: it does not begin as a {what} of emberstate: {bytes(data[:40])!r}. It is damaged, or not one"
+            f"{where}: expected the first line of a {what}, found {bytes(data[:40])!r}. The file is damaged.",
+            path=name or None,
         )
     body = data[match.end() :]
     if len(body) != int(match[4]) or checksum(body) != match[3].decode():
         raise CorruptionError(
-            f"{where}: {len(body)} bytes follow its first line, where {int(match[4])} with checksum "
-            f"{match[3].decode()} were written: it is damaged"
+            f"{where}: expected {int(match[4])} bytes with checksum {match[3].decode()} after the first line, found "
+            f"{len(body)} with {checksum(body)}. The file is damaged.",
+            path=name or None,
         )
     version = int(match[2])
     if version < 1 or _head(what, version, body) != match[0]:
-        raise CorruptionError(f"{where}: its first line is not as it is written: it is damaged")
+        raise CorruptionError(f"{where}: its first line is not canonical. The file is damaged.", path=name or None)
     return parse(body, type_, where)
 
 
 def parse(body: bytes, type_: type[T], where: str) -> T:
-    """The content of a small file, from its JSON; what it checks does not rest on the checksum."""
+    """Return the content of a file from its JSON. Its checks do not rely on the checksum."""
     try:
         return msgspec.json.decode(body, type=type_)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise CorruptionError(f"{where}: its content makes no sense: {error!s:.300}") from None
+        raise CorruptionError(f"{where}: its content is malformed: {error!s:.300}", path=where) from None
 
 
 class _Writer(msgspec.Struct):
-    """What a later version's content may say about who wrote it."""
+    """The library version in a later version's content, if it is there."""
 
     library: str = ""
 
@@ -106,8 +107,9 @@ def _refuse_later(what: str, data: bytes, where: str) -> None:
     with contextlib.suppress(msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         writer = msgspec.json.decode(data.partition(b"\n")[2], type=_Writer)
     raise RestoreRefusedError(
-        f"{where}: it has format version {int(match[2])}, written by emberstate {writer.library[:50] or 'unknown'}; "
-        f"this reader reads up to version {FORMAT_VERSION}. Use the emberstate that wrote it, or a later one"
+        f"{where}: expected format version {FORMAT_VERSION} or earlier, found {int(match[2])}, written by emberstate "
+        f"{writer.library[:50] or 'unknown'}. Use the emberstate that wrote it, or a later one.",
+        path=where,
     )
 
 

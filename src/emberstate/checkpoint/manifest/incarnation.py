@@ -1,21 +1,18 @@
-"""Incarnations: who may commit. No lock files.
+"""Incarnations: which process may commit, without lock files.
 
-Every start of a job claims the next incarnation by a conditional create. The newest claim holds the job;
-older holders find out at their next commit. A claim is never taken back or deleted while it is the newest,
-so a process that dies leaves nothing to clean up.
+Every start of a job claims the next incarnation by a conditional create. The newest claim holds the job; older holders
+find out at their next commit. A claim is never deleted while it is the newest, so a process that dies leaves nothing
+to clean up.
 
-Thread safety: `Incarnation` is immutable; the functions may be called from any thread.
+Thread safety: the functions may be called from any thread.
 """
 
 from __future__ import annotations
 
-import datetime
-import os
-import socket
-
 from emberstate.checkpoint.manifest.envelope import open_sealed, seal
 from emberstate.checkpoint.manifest.layout import CLAIMS, claim_path, new_id, number_in
 from emberstate.checkpoint.manifest.model import Holder
+from emberstate.checkpoint.manifest.process import this_process
 from emberstate.clock import Clock
 from emberstate.errors import CorruptionError, FencedError, StorageError, StorageNotFoundError
 from emberstate.storage.interface import Storage
@@ -25,18 +22,18 @@ _LIMIT = 64 * 1024
 
 
 def claim(storage: Storage, clock: Clock) -> Holder:
-    """Take the next incarnation; older holders cannot commit from here on."""
+    """Claim the next incarnation; older holders cannot commit from now on."""
     token = new_id()
-    started = datetime.datetime.fromtimestamp(clock.now_micros() / 1e6, datetime.UTC).isoformat(timespec="seconds")
+    process = this_process(clock.now_micros())
     while True:
         number = newest(storage) + 1
-        holder = Holder(number, socket.gethostname()[:200], os.getpid(), started, token)
+        holder = Holder(number, *process, token)
         if storage.create_if_absent(claim_path(number), seal(_CLAIM, holder)):
             return holder
 
 
 def newest(storage: Storage) -> int:
-    """The newest incarnation that was claimed; 0 if none was."""
+    """Return the newest incarnation that was claimed; 0 if none was."""
     numbers = ((path, number_in(path) or 0) for path in storage.list(CLAIMS))
     return max((number for path, number in numbers if path == claim_path(number)), default=0)
 
@@ -49,11 +46,11 @@ def check_newest(storage: Storage, holder: Holder, doing: str) -> None:
 
 
 def fenced(storage: Storage, holder: Holder, by: Holder | int, doing: str) -> FencedError:
-    """The error for a holder that was overtaken."""
+    """Return the error for a holder that was overtaken."""
     newer = by if isinstance(by, Holder) else _holder(storage, by)
     return FencedError(
-        f"{doing}: job storage {storage.describe()} was taken over by {newer}. This process is {holder} and may not "
-        f"commit any more. Stop it; if the other one was started by mistake, stop that and start this one again."
+        f"{doing}: {newer} has taken over the job in {storage.describe()}. This process is {holder} and may no longer "
+        f"commit. Stop it; if the other one was started by mistake, stop that one and start this one again."
     )
 
 
@@ -61,4 +58,4 @@ def _holder(storage: Storage, number: int) -> Holder | str:
     try:
         return open_sealed(_CLAIM, storage.read(claim_path(number), limit=_LIMIT), Holder, name=claim_path(number))
     except (StorageNotFoundError, CorruptionError, StorageError):
-        return f"incarnation {number} (its claim cannot be read)"  # that there is one is all that fencing needs
+        return f"incarnation {number} (its claim cannot be read)"  # its existence is all that fencing needs

@@ -1,13 +1,11 @@
-"""Intents: what is fixed, durably, before a batch runs.
+"""Intents: the times of a batch, stored durably before it runs.
 
-The processing time and the watermark of a batch are chosen once. Whoever runs the batch again, in this
-process or in another after a crash, finds the intent and takes its values: slots read no clock of their own,
-so a rerun sees what the first run saw.
+The processing time and the watermark of a batch are chosen once. A rerun, in this process or in another after a crash,
+finds the intent and uses its values. Slots read no clock of their own, so a rerun sees the same times.
 
-An intent is filed under the batch's id and the commit that it follows, so that one of an abandoned lineage is
-never taken for it.
+An intent is filed under the batch's id and the commit that it follows, so a batch of an abandoned lineage has another.
 
-Thread safety: immutable values, functions for any thread.
+Thread safety: immutable values; the functions may be called from any thread.
 """
 
 from __future__ import annotations
@@ -22,29 +20,30 @@ from emberstate.storage.interface import Storage
 
 _INTENT = "intent"
 
+
 class Intent(msgspec.Struct, frozen=True):
-    """What a batch is to be."""
+    """A batch before it runs."""
 
     batch: Batch
     #: The id of the commit that it follows; empty for the first.
     origin: Ident
-    #: The incarnation that wrote it down.
+    #: The incarnation that wrote it.
     incarnation: Number
     token: Ident
 
 
 def fix(storage: Storage, intent: Intent) -> Intent:
-    """Write an intent down, or find the one that an earlier run of the same batch wrote.
+    """Store an intent, or return the one that an earlier run of the same batch stored.
 
     Raises:
-        RestoreRefusedError: it was written for other input.
-        StateDeclarationError: it is not what a batch can be.
+        RestoreRefusedError: the earlier one is for other input.
+        StateDeclarationError: the batch is malformed.
     """
     data = seal(_INTENT, intent)
     try:
         open_sealed(_INTENT, data, Intent)
     except CorruptionError as error:
-        raise StateDeclarationError(f"there is no such batch as {intent.batch!r:.300}: {error}") from None
+        raise StateDeclarationError(f"the batch {intent.batch!r:.300} is malformed: {error}") from None
     path = intent_path(intent.batch.id, intent.origin)
     if storage.create_if_absent(path, data):
         return intent
@@ -53,8 +52,10 @@ def fix(storage: Storage, intent: Intent) -> Intent:
         before, now = getattr(found.batch, part), getattr(intent.batch, part)
         if before != now:
             raise RestoreRefusedError(
-                f"batch {intent.batch.id} was begun with {part} {before!r:.300} and comes again with {now!r:.300}: "
-                f"its result would not be that of the same input. Restart the query with the checkpoint location it "
-                f"had, or start the job {'from a savepoint' if intent.origin else 'in an empty location'}."
+                f"batch {intent.batch.id} has other input than at its first run: expected {part} {before!r:.300}, got "
+                f"{now!r:.300}. Restart the query with its former checkpoint location, or start the job "
+                f"{'from a savepoint' if intent.origin else 'in an empty location'}.",
+                batch=intent.batch.id,
+                path=path,
             )
     return found

@@ -1,17 +1,16 @@
-"""Where everything of a job's checkpoints stands in its storage.
+"""The paths of a job's files in its storage.
 
     claims/000003                                  who holds the job: one file per incarnation
-    intents/00000000000000000042-<id>              what was fixed before batch 42 ran
+    intents/00000000000000000042-<id>              times of batch 42, fixed before it ran
     checkpoints/000000000017/manifest              checkpoint 17
     checkpoints/000000000017/bundle-<id>           small deltas and outputs of all slots together
     state/000003/<id>.arrow                        state files written under incarnation 3
     output/000003/<id>                             output files
     savepoints/<name>/…                            a savepoint, whole
-    pins/000000000017-<id>                         somebody reads checkpoint 17
+    pins/000000000017-<id>                         a reader keeps checkpoint 17
     condemned/000000000017-000003                  incarnation 3 is about to collect checkpoint 17
 
-Names of files hold an id that is never used twice: a file that was written late by a process which should be
-dead cannot take the place of another.
+File names hold an id that is never used twice: a file that a stale process writes late cannot replace another.
 """
 
 from __future__ import annotations
@@ -33,13 +32,13 @@ CONDEMNED: Final = "condemned"
 
 MANIFEST: Final = "manifest"
 
-#: What names of savepoints look like.
+#: The names of savepoints.
 _SAVEPOINT_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _NUMBER: Final = re.compile(r"[0-9]{1,19}")
 
 
 def new_id() -> str:
-    """An id that nobody else has."""
+    """Return a new random id."""
     return secrets.token_hex(12)
 
 
@@ -77,8 +76,8 @@ def savepoint_path(name: str, file: str = MANIFEST) -> str:
     """A file of a savepoint, by default its manifest."""
     if not isinstance(name, str) or not _SAVEPOINT_NAME.fullmatch(name):
         raise StateDeclarationError(
-            f"a savepoint is called {name!r:.120}: use up to 100 letters, digits, '.', '_' and '-', beginning with a "
-            f"letter or digit"
+            f"{name!r:.120} cannot name a savepoint. Use up to 100 letters, digits, '.', '_' and '-', beginning with a "
+            f"letter or digit."
         )
     return f"{SAVEPOINTS}/{name}/{file}"
 
@@ -94,7 +93,7 @@ def condemned_path(number: int, incarnation: int) -> str:
 
 
 def number_in(path: str) -> int | None:
-    """The number that the second part of a path begins with: of an incarnation, checkpoint or batch."""
+    """Return the number at the start of a path's second part: of an incarnation, checkpoint or batch; or None."""
     parts = path.split("/")
     match = _NUMBER.match(parts[1]) if len(parts) > 1 else None
     return None if match is None else int(match[0])

@@ -1,6 +1,6 @@
-"""What to say of a location in which there is neither a checkpoint nor a savepoint: mostly, it is another one.
+"""Messages for a location without checkpoints and savepoints: usually it is mistyped.
 
-Thread safety: pure functions, which look at directories.
+Thread safety: the functions only list directories.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from emberstate.storage.interface import Storage
 from emberstate.storage.local import LocalStorage
 from emberstate.storage.paths import TEMPORARY
 
-#: So many directories are looked into.
+#: How many directories are listed.
 _MOST: Final = 1000
-#: What Spark keeps of a query.
+#: The folders of Spark's own checkpoint.
 _QUERY: Final = ("offsets", "commits")
 
 
 def nothing_in(storage: Storage) -> str:
-    """What is wrong with a location that holds nothing, and which one may be meant.
+    """Return what is wrong with an empty location, and which one may be meant.
 
     >>> nothing_in(LocalStorage("/nowhere/cards"))
     '/nowhere/cards does not exist: check the location'
     """
     if not isinstance(storage, LocalStorage):
-        return f"{storage.describe()} holds nothing of the kind: check the location"
+        return f"{storage.describe()} has no checkpoints: check the location"
     path = Path(storage.describe())
     try:
         near = [str(found) for found in _near(path)]
         what = _what_is(path)
     except OSError as error:
-        return f"{path} cannot be looked into: {error}"
+        return f"{path} cannot be listed: {error}"
     near = difflib.get_close_matches(str(path), near, 3, cutoff=0)
     return f"{what}: did you mean {' or '.join(near)}?" if near else f"{what}: check the location"
 
@@ -43,15 +43,15 @@ def _what_is(path: Path) -> str:
     if not path.exists():
         return f"{path} does not exist"
     if not path.is_dir():
-        return f"{path} is a file, and a location is a directory"
+        return f"{path} is a file, not a directory"
     if all((path / name).is_dir() for name in _QUERY):
         return f"{path} is Spark's own checkpoint of a query, not the location of a state backend"
     names = {entry.name for entry in path.iterdir()}
-    return f"{path} is empty" if names <= {TEMPORARY} else f"{path} holds nothing of the kind"
+    return f"{path} is empty" if names <= {TEMPORARY} else f"{path} has no checkpoints"
 
 
 def _near(path: Path) -> Iterator[Path]:
-    """Locations one level off: above, below and beside."""
+    """Yield locations one level above, below and beside."""
     around = [*path.parents[:2]]
     for folder in (path, path.parent):
         if folder.is_dir():

@@ -1,14 +1,14 @@
-"""Opening what a manifest names: nothing is used that is not what was written.
+"""Writing and opening the files that a manifest names. Nothing is used before its checksum was compared.
 
-A small file, or a part of a bundle, is read whole and compared with its checksum. Of a large one only the end
-is read at first; it must have the seal that the manifest knows, and holds the checksums of all other parts.
+A small file, or a part of a bundle, is read whole. Of a large one only the end is read at first; it must have the seal
+that the manifest names, and it holds the checksums of all other parts.
 
 Thread safety: as the storage.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from emberstate.checkpoint.files.limits import DEFAULT_LIMITS, FileLimits
@@ -21,42 +21,49 @@ from emberstate.storage.interface import Storage
 #: Files up to this size are read in one request.
 WHOLE_BYTES: Final = 256 * 1024
 
-#: What verifying holds in memory at once.
+#: Bytes that verifying holds in memory at once.
 _CHUNK_BYTES: Final = 8 * 1024 * 1024
 
 
-def read_ref(storage: Storage, place: FileRef) -> bytes:
-    """The bytes at a place; CorruptionError unless they are what was written."""
-    return checked(place, storage.read_range(place.path, place.offset, place.size))
+def store_file(storage: Storage, path: str, parts: Sequence[bytes]) -> FileRef:
+    """Write a new file, durable on return, and return a reference to it."""
+    storage.write_new(path, parts)
+    return FileRef(path, sum(len(part) for part in parts), checksum_of(parts))
 
 
-def checked(place: FileRef, data: bytes) -> bytes:
-    """The data itself, if it has the place's checksum."""
+def read_ref(storage: Storage, ref: FileRef) -> bytes:
+    """Return the bytes of a reference. Raises `CorruptionError` if they are damaged."""
+    return checked(ref, storage.read_range(ref.path, ref.offset, ref.size))
+
+
+def checked(ref: FileRef, data: bytes) -> bytes:
+    """Return the data if it has the reference's size and checksum, else raise `CorruptionError`."""
     found = checksum(data)
-    if len(data) != place.size or found != place.checksum:
-        raise _damaged(place, len(data), found)
+    if len(data) != ref.size or found != ref.checksum:
+        raise _damaged(ref, len(data), found)
     return data
 
 
-def verify_ref(storage: Storage, place: FileRef) -> None:
-    """CorruptionError unless the bytes at a place are what was written; few of them are in memory at once."""
-    end = place.offset + place.size
+def verify_ref(storage: Storage, ref: FileRef) -> None:
+    """Raise `CorruptionError` if the bytes of a reference are damaged. Reads them in chunks."""
+    end = ref.offset + ref.size
 
     def chunks() -> Iterator[bytes]:
-        for at in range(place.offset, end, _CHUNK_BYTES):
-            yield storage.read_range(place.path, at, min(_CHUNK_BYTES, end - at))
+        for at in range(ref.offset, end, _CHUNK_BYTES):
+            yield storage.read_range(ref.path, at, min(_CHUNK_BYTES, end - at))
 
-    storage.read_range(place.path, end, 0)  # a file that is shorter is known at once
+    storage.read_range(ref.path, end, 0)  # finds a file that is too short at once
     found = checksum_of(chunks())
-    if found != place.checksum:
-        raise _damaged(place, place.size, found)
+    if found != ref.checksum:
+        raise _damaged(ref, ref.size, found)
 
 
-def _damaged(place: FileRef, size: int, found: str) -> CorruptionError:
+def _damaged(ref: FileRef, size: int, found: str) -> CorruptionError:
     return CorruptionError(
-        f"{place.path}, bytes {place.offset} to {place.offset + place.size}: {size} bytes with checksum {found} are "
-        f"there, {place.size} with {place.checksum} were written. The file is damaged or was exchanged: restore an "
-        f"older checkpoint or a savepoint."
+        f"{ref.path}, bytes {ref.offset} to {ref.offset + ref.size}: expected {ref.size} bytes with checksum "
+        f"{ref.checksum}, found {size} with {found}. The file is damaged or was replaced. Restore an older checkpoint "
+        f"or a savepoint.",
+        path=ref.path,
     )
 
 
@@ -67,31 +74,34 @@ def open_state_file(
     contents: Mapping[str, bytes] | None = None,
     limits: FileLimits = DEFAULT_LIMITS,
 ) -> StateFileReader:
-    """Open a state file that a manifest names; `contents` has those that are in hand already, by id.
+    """Open a state file that a manifest names; `contents` has the bytes of some files, by id.
 
-    Without a storage, all must be in hand.
+    Without a storage, all must be there.
     """
-    place = file.place
+    ref = file.place
     content = None if contents is None else contents.get(file.id)
     if content is not None:
-        reader = StateFileReader.of_bytes(checked(place, content), limits, name=place.path)
+        reader = StateFileReader.of_bytes(checked(ref, content), limits, name=ref.path)
     elif storage is None:
-        raise CorruptionError(f"the content of {place.path} did not come with the task that names it")
-    elif place.size <= WHOLE_BYTES:
-        reader = StateFileReader.of_bytes(read_ref(storage, place), limits, name=place.path)
+        raise CorruptionError(f"the task names {ref.path}, but does not contain its content", path=ref.path)
+    elif ref.size <= WHOLE_BYTES:
+        reader = StateFileReader.of_bytes(read_ref(storage, ref), limits, name=ref.path)
     else:
         reader = StateFileReader(
-            lambda offset, length: storage.read_range(place.path, place.offset + offset, length),
-            place.size,
+            lambda offset, length: storage.read_range(ref.path, ref.offset + offset, length),
+            ref.size,
             limits,
-            name=place.path,
+            name=ref.path,
         )
     if reader.seal != file.seal or reader.meta.kind != file.kind:
         raise CorruptionError(
-            f"{place.path}: its footer is not that of {file.kind} {file.id!r}, which the manifest names: the file was "
-            f"exchanged for another. Restore an older checkpoint or a savepoint."
+            f"{ref.path}: expected {file.kind} {file.id!r}, which the manifest names, found another file's footer. "
+            f"The file was replaced. Restore an older checkpoint or a savepoint.",
+            path=ref.path,
         )
     groups = reader.meta.key_groups
     if groups.intersection(file.key_groups) != file.key_groups:
-        raise CorruptionError(f"{place.path}: it covers key groups {groups}, the manifest takes {file.key_groups}")
+        raise CorruptionError(
+            f"{ref.path}: it covers key groups {groups}, the manifest takes {file.key_groups} from it", path=ref.path
+        )
     return reader

@@ -1,29 +1,25 @@
-"""Pins: who reads a checkpoint for longer may keep it from being collected meanwhile. No locks.
+"""Pins keep a checkpoint from being collected while it is read, without locks.
 
-A pin is a file, `pins/<number>-<id>`. Pinner and collector settle who was first by each writing before it
-looks:
+A pin is a file, `pins/<number>-<id>`. Pinner and collector each write before they look:
 
     pinner      writes its pin,             then looks for a mark of the checkpoint
     collector   marks the checkpoint,       then looks for pins of it, and only then deletes
 
-So at least one of them sees the other. A collector that sees a pin keeps the checkpoint and takes its mark
-back. A pinner that sees a mark takes its pin back and says so: the checkpoint is about to go, or, if the
-collector saw the pin as well, stays and can be pinned at the next attempt.
+So at least one of them sees the other. A collector that sees a pin keeps the checkpoint and deletes its mark. A pinner
+that sees a mark deletes its pin and raises: the checkpoint is about to be collected or, if the collector saw the pin as
+well, stays and can be pinned at the next attempt.
 
-A mark bears the incarnation of the collector that set it, and only that one takes it back. A checkpoint that
-another incarnation marked is not kept by later ones: who set the mark may be about to delete.
+A mark names the incarnation of its collector, and only that one deletes it. Later incarnations do not keep a checkpoint
+that another one marked, since that one may be about to delete it.
 
-Pins stay until they are released, also when their process dies: nobody can tell from a distance that it did.
-`pins` lists them with host, process and reason, and any of them can be released by hand.
+Pins stay until they are released, even if their process dies, since its death cannot be observed from afar. `pins`
+lists them with host, process and reason, and anybody may release them.
 
 Thread safety: as the storage; a `Pin` may be released by any thread.
 """
 
 from __future__ import annotations
 
-import datetime
-import os
-import socket
 from collections.abc import Iterable
 from types import TracebackType
 from typing import Self
@@ -41,6 +37,7 @@ from emberstate.checkpoint.manifest.layout import (
     pin_path,
 )
 from emberstate.checkpoint.manifest.model import Holder, Ident, Number
+from emberstate.checkpoint.manifest.process import this_process
 from emberstate.clock import Clock, SystemClock
 from emberstate.errors import (
     CheckpointCollectedError,
@@ -58,7 +55,7 @@ _REASON_LENGTH = 200
 
 
 class PinRecord(msgspec.Struct, frozen=True):
-    """What a pin says about itself."""
+    """The content of a pin."""
 
     number: Number
     host: Ident
@@ -74,19 +71,19 @@ class _Mark(msgspec.Struct, frozen=True):
 
 
 class Pin:
-    """A checkpoint that is not collected until this is released; a context manager."""
+    """Keeps a checkpoint until it is released; a context manager."""
 
     def __init__(self, storage: Storage, path: str, number: int, record: PinRecord | None) -> None:
         self._storage = storage
-        #: The file that is the pin.
+        #: The pin's file.
         self.path = path
         #: The checkpoint.
         self.number = number
-        #: Who set it, and why; None if that cannot be read. It holds all the same.
+        #: Its process and reason; None if they cannot be read. The pin holds all the same.
         self.record = record
 
     def release(self) -> None:
-        """Give the checkpoint up; a second call does nothing."""
+        """Delete the pin; a second call does nothing."""
         self._storage.delete(self.path)
 
     def __enter__(self) -> Self:
@@ -99,7 +96,7 @@ class Pin:
 
     def __repr__(self) -> str:
         if self.record is None:
-            return f"<pin of checkpoint {self.number} at {self.path}: whose it is cannot be read>"
+            return f"<pin of checkpoint {self.number} at {self.path}, which cannot be read>"
         record = self.record
         return (
             f"<pin of checkpoint {self.number} by host {record.host}, pid {record.pid}, "
@@ -111,7 +108,7 @@ def pin(storage: Storage, number: int, reason: str, *, clock: Clock | None = Non
     """Keep a checkpoint from being collected until the pin is released.
 
     Raises:
-        CheckpointCollectedError: it is not there, or just being collected; the message says whether to try again.
+        CheckpointCollectedError: it does not exist, or is about to be collected; the message says whether to retry.
 
     >>> from emberstate.storage.memory import MemoryStorage
     >>> pin(MemoryStorage(), 17, "an export")
@@ -120,12 +117,11 @@ def pin(storage: Storage, number: int, reason: str, *, clock: Clock | None = Non
     """
     if not isinstance(reason, str) or not 0 < len(reason) <= _REASON_LENGTH or not reason.isprintable():
         raise StateDeclarationError(
-            f"a pin needs a reason of 1 to {_REASON_LENGTH} printable characters, found {reason!r:.80}: whoever finds "
-            f"it later must know whether it can go"
+            f"a pin needs a reason of 1 to {_REASON_LENGTH} printable characters, got {reason!r:.80}. People decide by "
+            f"it whether the pin may be released."
         )
     now = (SystemClock() if clock is None else clock).now_micros()
-    created = datetime.datetime.fromtimestamp(now / 1e6, datetime.UTC).isoformat(timespec="seconds")
-    record = PinRecord(number, socket.gethostname()[:_REASON_LENGTH], os.getpid(), created, reason, new_id())
+    record = PinRecord(number, *this_process(now), reason, new_id())
     made = Pin(storage, pin_path(number), number, record)
     storage.write_new(made.path, seal(_PIN, record))
     try:
@@ -134,7 +130,8 @@ def pin(storage: Storage, number: int, reason: str, *, clock: Clock | None = Non
     except StorageNotFoundError:
         made.release()
         raise CheckpointCollectedError(
-            f"checkpoint {number} is not in {storage.describe()}: it was collected, or never there. Pin a newer one."
+            f"checkpoint {number} is not in {storage.describe()}: it was collected, or never existed. Pin a newer one.",
+            checkpoint=number,
         ) from None
     except BaseException:
         made.release()
@@ -143,20 +140,20 @@ def pin(storage: Storage, number: int, reason: str, *, clock: Clock | None = Non
 
 
 def check_not_condemned(storage: Storage, number: int) -> None:
-    """Raise `CheckpointCollectedError` if somebody is about to collect a checkpoint.
+    """Raise `CheckpointCollectedError` if a collector has marked a checkpoint.
 
-    Who has made itself seen before (by a pin, or by a claim) and finds no mark is seen by every collector that
-    comes later.
+    A caller that has written its pin or claim before and finds no mark is seen by every later collector.
     """
     if number in condemned_numbers(storage.list(CONDEMNED)):
         raise CheckpointCollectedError(
-            f"checkpoint {number} in {storage.describe()} is about to be collected. Take a newer one; or try again: if "
-            f"it is still there then, it can be had."
+            f"checkpoint {number} in {storage.describe()} is about to be collected. Use a newer one, or retry: if it "
+            f"still exists then, it stays.",
+            checkpoint=number,
         )
 
 
 def pins(storage: Storage) -> list[Pin]:
-    """All pins, by checkpoint. A pin of which nobody knows any more may be released: `pin.release()`."""
+    """Return all pins, by checkpoint. One that is forgotten may be released: `pin.release()`."""
     found = []
     for path in storage.list(PINS):
         number = number_in(path)
@@ -172,7 +169,7 @@ def pins(storage: Storage) -> list[Pin]:
 
 
 def pinned_numbers(storage: Storage) -> set[int]:
-    """The checkpoints that are pinned; names decide, so that a pin which cannot be read holds too."""
+    """Return the pinned checkpoints. File names decide, so a pin that cannot be read holds too."""
     return {number for path in storage.list(PINS) if (number := number_in(path)) is not None}
 
 
@@ -180,12 +177,12 @@ def pinned_numbers(storage: Storage) -> set[int]:
 
 
 def condemn(storage: Storage, number: int, collector: Holder) -> str:
-    """Mark a checkpoint that is to be collected; the mark's path. Look for pins afterwards."""
+    """Mark a checkpoint for collection and return the mark's path. The caller looks for pins afterwards."""
     path = condemned_path(number, collector.incarnation)
     storage.create_if_absent(path, seal(_MARK, _Mark(number, collector)))
     return path
 
 
 def condemned_numbers(marks: Iterable[str]) -> set[int]:
-    """The checkpoints that are marked, from the paths of the marks."""
+    """Return the marked checkpoints, from the paths of the marks."""
     return {number for path in marks if (number := number_in(path)) is not None}

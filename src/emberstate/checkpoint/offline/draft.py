@@ -18,9 +18,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import datetime
-import os
-import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -30,21 +27,20 @@ from emberstate.checkpoint.manifest.catalogue import read_savepoint
 from emberstate.checkpoint.manifest.layout import new_id, savepoint_path
 from emberstate.checkpoint.manifest.model import (
     MAX_CHAIN_FILES,
-    FileRef,
     Holder,
     Manifest,
     Operator,
     SlotChain,
     StateFile,
 )
-from emberstate.checkpoint.manifest.open_files import open_state_file
+from emberstate.checkpoint.manifest.open_files import open_state_file, store_file
+from emberstate.checkpoint.manifest.process import this_process
 from emberstate.checkpoint.offline.given_once import check_once, given_twice
 from emberstate.clock import Clock, SystemClock
 from emberstate.errors import CheckpointCollectedError, CorruptionError, StateDeclarationError, StorageError
 from emberstate.heap.backend import HeapKeyedStateBackend
 from emberstate.keygroups import KeyGroupRange, KeySchema, check_max_parallelism
 from emberstate.state.descriptors import StateDescriptor
-from emberstate.storage.checksums import checksum_of
 from emberstate.storage.interface import Storage, StorageOutcomeUnknownError
 
 #: Entries that a part holds before it writes a file and lets them go.
@@ -119,9 +115,8 @@ class _PartWriter:
 
     def _store(self, kind: str, groups: KeyGroupRange, parts: list[bytes], seal: str) -> None:
         path = savepoint_path(self._draft.name, f"{self._draft.attempt}-{new_id()}")
-        self._storage.write_new(path, parts)
-        place = FileRef(path, sum(len(part) for part in parts), checksum_of(parts))
-        self._files.append(StateFile(new_id(), kind, (groups.start, groups.end), place, seal, 0))  # type: ignore[arg-type]
+        ref = store_file(self._storage, path, parts)
+        self._files.append(StateFile(new_id(), kind, (groups.start, groups.end), ref, seal, 0))  # type: ignore[arg-type]
 
 
 class BasePartWriter(_PartWriter):
@@ -205,7 +200,6 @@ def commit_draft(
         StateTypeError: something was given twice.
     """
     now = (SystemClock() if clock is None else clock).now_micros()
-    started = datetime.datetime.fromtimestamp(now / 1e6, datetime.UTC).isoformat(timespec="seconds")
     chains: list[tuple[tuple[int, int], tuple[StateFile, ...]]]
     if all(file.kind == "base" for file in files) and files:
         chains = [(file.groups, (file,)) for file in sorted(files, key=lambda file: file.groups)]
@@ -222,7 +216,7 @@ def commit_draft(
         id=draft.attempt,
         number=0,
         kind="savepoint",
-        writer=Holder(0, socket.gethostname()[:200], os.getpid(), started, draft.attempt),
+        writer=Holder(0, *this_process(now), draft.attempt),
         created=now,
         operators=(Operator(draft.operator, draft.key_schema.type_names, draft.max_parallelism, slots),),
     )

@@ -30,8 +30,10 @@ from emberstate.checkpoint.files.sorted_rows import Rows
 from emberstate.checkpoint.files.writer import FileAssembler
 from emberstate.checkpoint.manifest.catalogue import naming_missing
 from emberstate.checkpoint.manifest.decisions import NO_PAST_CHOICES, FileDecisions, check_address, is_queue
+from emberstate.checkpoint.manifest.invariants import check_manifest
 from emberstate.checkpoint.manifest.layout import new_id
-from emberstate.checkpoint.manifest.model import FileRef, Manifest, Operator, SlotChain, StateFile, check
+from emberstate.checkpoint.manifest.model import Manifest, Operator, SlotChain, StateFile
+from emberstate.checkpoint.manifest.open_files import store_file
 from emberstate.checkpoint.offline.rewritten_states import RewrittenRow, RewrittenState
 from emberstate.checkpoint.offline.row_spill import RowSpill
 from emberstate.checkpoint.read.reader import CheckpointReader, group_ranges
@@ -39,7 +41,6 @@ from emberstate.checkpoint.restore.operators import past_choices_of
 from emberstate.clock import Clock
 from emberstate.errors import InvariantError, RestoreRefusedError
 from emberstate.keygroups import KeyGroupRange, KeySchema, check_max_parallelism, range_for_slot
-from emberstate.storage.checksums import checksum_of
 from emberstate.storage.interface import Storage
 
 #: A file of the result is ended after the key group with which it exceeds this.
@@ -93,7 +94,8 @@ def rewrite_savepoint(
                 for operator in manifest.operators
             ]
             operators = tuple(writer.write() for writer in written)
-        result = check(msgspec.structs.replace(manifest, operators=operators, outputs=()), "what was rewritten")
+        result = msgspec.structs.replace(manifest, operators=operators, outputs=())
+        check_manifest(result, "the rewritten savepoint")
         with CheckpointReader(target, result) as reader:
             for writer, operator in zip(written, operators, strict=True):
                 writer.compare(reader, operator)
@@ -220,16 +222,14 @@ class _OperatorWriter:
 
     def store(self, layer: int, groups: tuple[int, int], parts: Sequence[bytes], seal: str) -> StateFile:
         """Write a file, for key groups of it."""
-        path, size = self._new_path(), sum(len(part) for part in parts)
-        self._target.write_new(path, parts)
+        ref = store_file(self._target, self._new_path(), parts)
         decided = [state.layers[layer].decisions for state in self._states if layer < len(state.layers)]
         decisions = FileDecisions(
             rename_fields={name: fields for one in decided for name, fields in one.rename_fields.items()},
             stamps={name: stamp for one in decided for name, stamp in one.stamps.items()},
         )
-        place = FileRef(path, size, checksum_of(parts))
         kind = "delta" if layer else "base"
-        return StateFile(new_id(), kind, groups, place, seal, self._number, decisions.to_dict())  # type: ignore[arg-type]
+        return StateFile(new_id(), kind, groups, ref, seal, self._number, decisions.to_dict())  # type: ignore[arg-type]
 
     def _told(self, groups: int) -> None:
         if self._progress is not None:
