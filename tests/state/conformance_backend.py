@@ -31,6 +31,7 @@ from emberstate.state.descriptors import (
     ValueStateDescriptor,
 )
 from emberstate.state.ttl.config import TtlConfig, TtlUpdate
+from tests.raising import raising
 from tests.state.support import MANY, BackendFactory, Collect, Mean, Profile, entries_of, extend
 
 HOUR = timedelta(hours=1)
@@ -82,7 +83,7 @@ class KeyConformance:
         state.update(1)
         for key, group in groups.items():
             if not 2 <= group <= 4:
-                with pytest.raises(StateDeclarationError, match=r"Likely causes.*not deterministic"):
+                with raising(StateDeclarationError, key=key, key_group=group):
                     backend.set_current_key(key)
                 assert backend.current_key == mine
                 assert state.value() == 1
@@ -92,7 +93,7 @@ class KeyConformance:
         """Catches a read or write outside the handling of a row, which would go to whatever key was last."""
         backend = make_backend()
         for use in every_use(backend):
-            with pytest.raises(LifecycleError, match="without a current key"):
+            with pytest.raises(LifecycleError, match="current key"):
                 use()
 
     @pytest.mark.reliability(29)
@@ -152,9 +153,9 @@ class KeyConformance:
         codec = codec_for(int)
         for number in range(MAX_STATES - 1):
             backend.get_partitioned_state(ValueStateDescriptor(f"state {number}", codec))
-        with pytest.raises(StateDeclarationError, match="'state too many' would be one more than the 10,000 states"):
+        with raising(StateDeclarationError, state="state too many"):
             backend.get_partitioned_state(ValueStateDescriptor("state too many", codec))
-        with pytest.raises(StateDeclarationError, match="'queue' would be one more"):
+        with raising(StateDeclarationError, state="queue"):
             backend.get_timer_queue("queue")
 
     def test_what_was_given_out_stays_when_states_are_registered(self, make_backend: BackendFactory) -> None:
@@ -181,7 +182,7 @@ class KeyConformance:
             assert backend.changes(before.point) == backend.changes(before) != []
             for use in (backend.changes, backend.timer_changes, backend.roll_back):
                 for wrong in (None, value):
-                    with pytest.raises(TypeError, match=r"as `snapshot\(\)` of this map or backend gives it, found "):
+                    with pytest.raises(TypeError, match="snapshot"):
                         use(wrong)
 
     @pytest.mark.reliability(29)
@@ -246,7 +247,7 @@ class NamespaceConformance:
         with pytest.raises(StateTypeError):
             wrong: Any = WindowName(0, 10.0)  # type: ignore[arg-type]
             backend.get_partitioned_state(descriptor, wrong, namespace_type=WindowName)
-        with pytest.raises(StateDeclarationError, match="namespace type"):
+        with raising(StateDeclarationError, "namespace type", state="w"):
             backend.get_partitioned_state(descriptor)
         with pytest.raises(StateDeclarationError):
             backend.get_partitioned_state(ValueStateDescriptor("x", int), [1], namespace_type=list[int])
@@ -488,7 +489,7 @@ class DeclarationConformance:
         state.update(1)
         again = backend.get_partitioned_state(ValueStateDescriptor("s", int))
         assert again.value() == 1
-        with pytest.raises(StateDeclarationError, match=f"another {what}"):
+        with raising(StateDeclarationError, what, state="s"):
             backend.get_partitioned_state(second)
         assert state.value() == 1
 
@@ -497,10 +498,10 @@ class DeclarationConformance:
         backend = make_backend()
         ttl = TtlConfig(HOUR)
         backend.get_partitioned_state(MapStateDescriptor("m", str, int, ttl=ttl))
-        with pytest.raises(StateDeclarationError, match="another user key type"):
+        with raising(StateDeclarationError, "user key type", state="m"):
             backend.get_partitioned_state(MapStateDescriptor("m", int, int, ttl=ttl))
         for other in (None, TtlConfig(2 * HOUR), TtlConfig(HOUR, update=TtlUpdate.ON_READ_AND_WRITE)):
-            with pytest.raises(StateDeclarationError, match="another time to live"):
+            with raising(StateDeclarationError, "time to live", state="m"):
                 backend.get_partitioned_state(MapStateDescriptor("m", str, int, ttl=other))
 
     def test_names_of_states_and_of_timer_queues_are_apart(self, make_backend: BackendFactory) -> None:

@@ -17,6 +17,7 @@ import pytest
 
 from emberstate.errors import LifecycleError
 from emberstate.state.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
+from tests.raising import raising
 from tests.state.conformance_backend import every_use
 from tests.state.support import MANY, BackendFactory, entries_of
 
@@ -100,7 +101,7 @@ class OwnerConformance:
         uses = every_use(backend)
         with backend.snapshot() as snapshot:
             for use in uses + every_use_of_a_backend(backend, snapshot):
-                with pytest.raises(LifecycleError, match=rf"belongs to thread '{mine}'.*by thread 'elsewhere_0'"):
+                with pytest.raises(LifecycleError, match=rf"{mine}.*elsewhere_0"):
                     elsewhere(use)
             assert backend.current_key == "ann"
             assert backend.changes(snapshot) == []
@@ -142,7 +143,7 @@ class OwnerConformance:
         next(walk)
         next(keys)
         backend.set_current_key("ann")
-        with pytest.raises(LifecycleError, match="'bob'"):
+        with raising(LifecycleError, key="bob"):
             next(walk)
         walk = state.iterator()
         next(walk)
@@ -178,7 +179,7 @@ class OwnerConformance:
             return number
 
         assert elsewhere(take_over) == 2
-        with pytest.raises(LifecycleError, match="belongs to thread 'elsewhere_0'"):
+        with pytest.raises(LifecycleError, match="elsewhere_0"):
             value.value()
         backend.context.own()
         assert value.value() == 2
@@ -205,5 +206,5 @@ class OwnerConformance:
             backend.get_partitioned_state(MapStateDescriptor("m", str, int)),
         ):
             for leave in (pickle.dumps, copy.copy, copy.deepcopy):
-                with pytest.raises(LifecycleError, match="cannot be pickled"):
+                with pytest.raises(LifecycleError, match="pickled"):
                     leave(thing)

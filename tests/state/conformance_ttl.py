@@ -22,6 +22,7 @@ from emberstate.state.descriptors import (
     ValueStateDescriptor,
 )
 from emberstate.state.ttl.config import TtlConfig, TtlTime, TtlUpdate, TtlVisibility
+from tests.raising import raising
 from tests.state.support import MANY, BackendFactory, Collect, Mean
 
 TEN = 10_000_000
@@ -431,7 +432,7 @@ class TtlConformance:
             walk = state.iterator()
             next(walk)
             backend.set_current_key("bob")
-            with pytest.raises(LifecycleError, match="'ann'"):
+            with raising(LifecycleError, key="ann"):
                 list(walk)
             assert {key for _, _, (key, _, _) in backend.changes(snapshot)} == {"ann"}
 

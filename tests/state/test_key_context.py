@@ -7,6 +7,7 @@ import pytest
 from emberstate.errors import LifecycleError, StateDeclarationError, StateTypeError
 from emberstate.keygroups import KeyGroupRange, KeySchema
 from emberstate.state.key_context import CHECK_EVERY, KeyContext
+from tests.raising import raising
 
 
 def make(key_type: object = int, start: int = 0, end: int = 7) -> KeyContext:
@@ -24,7 +25,7 @@ def test_groups_given_from_outside_are_checked_now_and_then() -> None:
         context.set_current_key_and_group(key, schema.key_group(key, 8))
         assert context.key == key
         assert context.key_group == schema.key_group(key, 8)
-    with pytest.raises(StateDeclarationError, match="Likely causes: another max parallelism"):
+    with pytest.raises(StateDeclarationError, match="max parallelism"):
         for key in range(2 * CHECK_EVERY):
             context.set_current_key_and_group(key, (schema.key_group(key, 8) + 1) % 8)
 
@@ -43,7 +44,7 @@ def test_a_foreign_group_leaves_the_context_as_it_was() -> None:
     key = next(key for key in range(100) if 2 <= KeySchema.from_python(int).key_group(key, 8) <= 4)
     context.set_current_key(key)
     for group in (-1, 0, 1, 5, 7, 8):
-        with pytest.raises(StateDeclarationError, match="is owned here"):
+        with raising(StateDeclarationError, key=99, key_group=group):
             context.set_current_key_and_group(99, group)
         assert context.key == key
         assert 2 <= context.key_group <= 4
@@ -52,13 +53,13 @@ def test_a_foreign_group_leaves_the_context_as_it_was() -> None:
 def test_without_a_key_there_is_no_group() -> None:
     """Catches the group of nothing."""
     context = make()
-    with pytest.raises(LifecycleError, match="without a current key"):
+    with pytest.raises(LifecycleError, match="current key"):
         context.key_group
     context.set_current_key(1)
     context.clear()
     with pytest.raises(LifecycleError):
         context.key_group
-    with pytest.raises(LifecycleError, match="key 1 was continued"):
+    with raising(LifecycleError, key=1):
         context.check_still(1)
 
 

@@ -107,7 +107,8 @@ def check_same_declaration(
         if before[what] != now[what]:
             raise StateDeclarationError(
                 f"state {second.name!r} is registered already with another {what}: {before[what]!r}, now "
-                f"{now[what]!r}. State names are unique: choose another name, or declare it the same everywhere."
+                f"{now[what]!r}. State names are unique: choose another name, or declare it the same everywhere.",
+                state=second.name,
             )
 
 
@@ -116,5 +117,6 @@ def check_room(states: int, queues: int, name: str) -> None:
     if states + queues >= MAX_STATES:
         raise StateDeclarationError(
             f"{name!r} would be one more than the {MAX_STATES:,} states and timer queues that a backend may have: "
-            f"use a map state with user keys, or namespaces, for what has no name of its own"
+            f"use a map state with user keys, or namespaces, for what has no name of its own",
+            state=name,
         )

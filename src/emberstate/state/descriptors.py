@@ -39,7 +39,8 @@ def check_state_name(name: object) -> str:
     if len(name) > MAX_NAME_LENGTH or not _NAME.fullmatch(name) or name.strip() != name:
         raise StateDeclarationError(
             f"{name[:50]!r} cannot name a state: at most {MAX_NAME_LENGTH} characters, "
-            f"no control characters, slashes or surrogates, and no space at either end"
+            f"no control characters, slashes or surrogates, and no space at either end",
+            state=name,
         )
     return name
 
@@ -155,7 +156,8 @@ class MapStateDescriptor(StateDescriptor, Generic[K, V]):
         if not key_codec.is_key:
             raise StateDeclarationError(
                 f"{where}: {key_codec!r} was not made for keys, so equal keys may have different bytes. "
-                f"Give the type itself, or key_codec_for(type)."
+                f"Give the type itself, or key_codec_for(type).",
+                state=name,
             )
         object.__setattr__(self, "key_codec", key_codec)
 
@@ -183,7 +185,7 @@ class ReducingStateDescriptor(StateDescriptor, Generic[T]):
         self._declare(name, type_, ttl)
         if not callable(function):
             raise StateDeclarationError(
-                f"reducing state {name!r} needs a function of two values, found {function!r}"
+                f"reducing state {name!r} needs a function of two values, found {function!r}", state=name
             )
         object.__setattr__(self, "function", function)
 
@@ -208,6 +210,7 @@ class AggregatingStateDescriptor(StateDescriptor):
         if not isinstance(function, AggregateFunction):
             raise StateDeclarationError(
                 f"aggregating state {name!r} needs an AggregateFunction "
-                f"(create_accumulator, add, get_result, merge), found {function!r}"
+                f"(create_accumulator, add, get_result, merge), found {function!r}",
+                state=name,
             )
         object.__setattr__(self, "function", function)

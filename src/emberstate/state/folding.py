@@ -69,7 +69,8 @@ def _checker(descriptor: StateDescriptor, who: str) -> Callable[[Any], Any]:
         try:
             check(result)
         except StateTypeError as error:
-            raise StateTypeError(f"{where} something else than declared: {error}", state=descriptor.name) from None
+            found = error.reworded(f"{where} something else than declared: {error}")
+            raise found.located(state=descriptor.name) from None
         return result
 
     return checked

@@ -54,7 +54,7 @@ class Handle:
     def refusal(self, error: StateTypeError, what: str) -> StateTypeError:
         """The error with the name of the state."""
         name = self.descriptor.name
-        return StateTypeError(f"{what} {name!r}: {error}", state=name)
+        return error.reworded(f"{what} {name!r}: {error}").located(state=name)
 
     def __reduce__(self) -> NoReturn:
         name = self.descriptor.name

@@ -186,7 +186,8 @@ class KeyContext:
             self.check_open()
             raise LifecycleError(
                 f"an iteration over state of key {key!r} was continued when that was not the current key any "
-                f"more: finish it while the same row or timer is handled, or collect with list() first."
+                f"more: finish it while the same row or timer is handled, or collect with list() first.",
+                key=key,
             )
 
     def check_group(self, key: Any, key_group: int) -> None:
@@ -196,7 +197,9 @@ class KeyContext:
             raise StateDeclarationError(
                 f"key {key!r} came with key group {key_group}, its hash gives {computed} of "
                 f"{self.max_parallelism}. Likely causes: another max parallelism or key schema on the "
-                f"sending side (here {self.key_schema.type_names}), or a key changed after it was hashed."
+                f"sending side (here {self.key_schema.type_names}), or a key changed after it was hashed.",
+                key=key,
+                key_group=key_group,
             )
 
     def refuse(self, what: str) -> None:
@@ -215,7 +218,9 @@ class KeyContext:
             raise StateDeclarationError(
                 f"key {key!r} belongs to key group {key_group}, but {self.key_group_range} is owned here. "
                 f"Likely causes: the row was sent to the wrong slot, or the key is not deterministic (it "
-                f"hashes differently each time it is computed)."
+                f"hashes differently each time it is computed).",
+                key=key,
+                key_group=key_group,
             )
         self.key = key
         self.position = position
