@@ -16,7 +16,7 @@ from typing import Any
 from emberstate.heap.map.copy_on_write_state_map import CopyOnWriteStateMap
 from emberstate.heap.map.interface import StateMap
 from emberstate.heap.map.nested_state_map import NestedStateMap
-from emberstate.heap.map.snapshots import Snapshot, SnapshotRegistry
+from emberstate.heap.map.snapshots import SnapshotPoint, SnapshotRegistry
 from emberstate.heap.map.value_kind import IMMUTABLE, MutableKind, ValueKind
 from emberstate.state.changes import ABSENT, apply_ops
 
@@ -71,7 +71,7 @@ class ModelledMap:
         assert {(key, namespace): state for key, namespace, state in found} == self.content
         assert len(found) == len(self.map) == len(self.content)
 
-    def check_changes(self, point: Snapshot, before: Content) -> None:
+    def check_changes(self, point: SnapshotPoint, before: Content) -> None:
         """`changes` lists exactly the pairs that differ, and makes the new content of the old one."""
         listed = self.map.changes(point)
         by_pair = {(key, namespace): steps for key, namespace, steps in listed}
@@ -89,7 +89,7 @@ class ModelledMap:
 class ModelledSnapshot:
     """A snapshot of a registry beside what its maps held; maps made later are not in `contents`."""
 
-    def __init__(self, point: Snapshot, maps: list[ModelledMap]) -> None:
+    def __init__(self, point: SnapshotPoint, maps: list[ModelledMap]) -> None:
         self.point = point
         self.contents = [map.frozen() for map in maps]
 

@@ -20,7 +20,6 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from emberstate.heap import ttl_sweep
 from emberstate.heap.backend import HeapKeyedStateBackend
-from emberstate.heap.snapshot import HeapSnapshot
 from emberstate.heap.states.state_table import CopyOnWriteStateTable, NestedMapsStateTable, StateTable
 from emberstate.keygroups import KeySchema
 from emberstate.state.changes import ABSENT, apply_ops
@@ -32,6 +31,7 @@ from emberstate.state.descriptors import (
     StateDescriptor,
     ValueStateDescriptor,
 )
+from emberstate.state.keyed_state_snapshot import KeyedStateSnapshot
 from emberstate.state.timers import Timer
 from emberstate.state.ttl.config import TtlConfig, TtlUpdate
 from emberstate.state.ttl.stamped import Stamped
@@ -94,7 +94,7 @@ class Content:
 class Taken:
     """A live snapshot, what it must show, and which entries were written to since."""
 
-    snapshot: HeapSnapshot
+    snapshot: KeyedStateSnapshot
     content: Content
     registered: tuple[str, ...]
     written: set[tuple[str, str, str]]

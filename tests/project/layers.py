@@ -33,7 +33,7 @@ LAYERS = (
 #: The rooms of a layer, by the same rule.
 ROOMS = {
     "storage": (("interface", "paths", "checksums"), ("base",), ("local", "memory", "object_store"), ("uri",)),
-    "heap": (("map",), ("states",), ("loading", "ttl_sweep"), ("snapshot",), ("backend",), ("refused_values",)),
+    "heap": (("map",), ("states",), ("loading", "ttl_sweep"), ("backend",)),
     "checkpoint": (("files",), ("manifest",), ("restore",), ("commit", "read"), ("offline", "backends")),
     "runtime": (("rows",), ("functions",), ("operator",), ("windows", "bootstrap")),
     "spark": (

@@ -288,5 +288,5 @@ def test_the_same_base_twice_is_refused() -> None:
         restore(opened(base, delta), backend)
         tables = [*backend.registered_kv_states.values(), backend.get_timer_queue("timers").table]
         assert [sorted(table, key=repr) for table in tables] == expected
-    with small() as backend, pytest.raises(CorruptionError, match="there already"):
+    with small() as backend, pytest.raises(CorruptionError, match="exists already"):
         restore(opened(base, base), backend)

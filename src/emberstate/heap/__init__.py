@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from emberstate.heap.map.snapshots import SnapshotRegistry
     from emberstate.heap.map.value_kind import IMMUTABLE, MutableKind, ValueKind
     from emberstate.heap.map.visitor import IncrementalVisitor
-    from emberstate.heap.snapshot import HeapSnapshot
     from emberstate.heap.states.map_state import HeapMapState
     from emberstate.heap.states.state_table import CopyOnWriteStateTable, NestedMapsStateTable, StateTable
     from emberstate.heap.states.states import HeapFoldingState, HeapListState, HeapValueState
@@ -34,7 +33,6 @@ __all__ = [
     "HeapKeyedStateBackend",
     "HeapListState",
     "HeapMapState",
-    "HeapSnapshot",
     "HeapTimerQueue",
     "HeapValueState",
     "IncrementalVisitor",
@@ -63,7 +61,6 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of the packa
             "map.snapshots": ["SnapshotRegistry"],
             "map.value_kind": ["IMMUTABLE", "MutableKind", "ValueKind"],
             "map.visitor": ["IncrementalVisitor"],
-            "snapshot": ["HeapSnapshot"],
             "states.map_state": ["HeapMapState"],
             "states.state_table": ["CopyOnWriteStateTable", "NestedMapsStateTable", "StateTable"],
             "states.states": ["HeapFoldingState", "HeapListState", "HeapValueState"],

@@ -1,14 +1,14 @@
-"""Walks over the states of a heap backend that remove what has expired; see `state.ttl_clean_up`.
+"""Sweeps over the states of a heap backend that remove what has expired; see `state.ttl.clean_up`.
 
-A walk goes over the state maps with an `IncrementalVisitor`, so rows, growth and roll-backs may come between two
-steps. Each step looks at a few buckets. A value that has expired is removed; so are the expired user values of a
-map, one by one, and a map or list with its last one. What stays keeps its stamp.
+A sweep walks over the state maps with an `IncrementalVisitor`, so rows, growth and roll-backs may come between two
+steps. Each step looks at a few buckets. An expired value is removed; so are the expired user values of a map, one by
+one, and a map or list with its last one. What stays keeps its stamp.
 
-A large map is walked in steps of its own. So is a long list: the survivors are collected on the way and take the
-list's place at the end, if at least half of it has expired. Until then the expired part stays, unseen: writing a
-list anew for every element that expires would cost its whole length each time, in memory and in the commit. Where
-elements can change they are collected at one go at the end, for what was handed in may be replaced by a copy
-between two steps. A list that was rolled back meanwhile is left to the next pass.
+A large map is walked in steps of its own. So is a long list: the survivors are collected on the way and replace the
+list at the end, if at least half of it has expired. Until then the expired part stays, invisible: writing a list anew
+for every element that expires would cost its whole length each time, in memory and in the commit. Elements that can
+change are collected all at once at the end, because a value that was handed in may be replaced by a copy between two
+steps. A list that was rolled back meanwhile is left to the next pass.
 
 Thread safety: the backend's owner thread.
 """
@@ -19,35 +19,35 @@ from typing import Any
 
 from emberstate.heap.map.copy_on_write_state_map import CopyOnWriteStateMap
 from emberstate.heap.map.interface import StateMap
-from emberstate.heap.map.snapshots import Snapshot, SnapshotRegistry
+from emberstate.heap.map.snapshots import SnapshotPoint, SnapshotRegistry
 from emberstate.heap.states.list_value import AppendList, ListKind, append_list_over
 from emberstate.heap.states.map_value import PLAIN, MapKind
 from emberstate.heap.states.state_table import StateTable
-from emberstate.state.ttl.clean_up import Sweep, SweptPart
+from emberstate.state.ttl.clean_up import Sweep, SweptPart, TtlSweep
 from emberstate.state.ttl.config import TtlClock, TtlConfig
 
-#: Buckets of a map that are looked at per step.
+#: Buckets of a map looked at per step.
 BUCKETS = 32
-#: Elements of a list that are looked at per step; a list up to this length is cleaned at once, be it ever so little.
+#: Elements of a list looked at per step; a list up to this length is cleaned even if less than half has expired.
 ELEMENTS = 64
 
 
-class HeapTtlSweep:
-    """Makes the walks of one backend."""
+class HeapTtlSweep(TtlSweep):
+    """Makes the sweeps of one backend."""
 
-    __slots__ = ("_clock", "_roll_backs")
+    __slots__ = ("_roll_backs",)
 
     def __init__(self, clock: TtlClock, registry: SnapshotRegistry) -> None:
-        self._clock = clock
+        super().__init__(clock)
         self._roll_backs = 0
         registry.listeners.append(self)
 
-    def after_roll_back(self, snapshot: Snapshot) -> None:
-        """Note that what a walk remembers of a list may be of a future that is gone."""
+    def after_roll_back(self, snapshot: SnapshotPoint) -> None:
+        """Note that what a walk remembers of a list may have been rolled back."""
         self._roll_backs += 1
 
     def sweep(self, table: StateTable, ttl: TtlConfig) -> Sweep:
-        """Walk over all key groups of one state; there is nothing to do while its time is not known."""
+        """Walk over all key groups of one state; the walk ends at once while its time is not known."""
         for _, map in table.used_maps():
             visitor = map.visitor(BUCKETS)
             while (horizon := self._horizon(ttl)) is not None and (entries := visitor.next_entries()) is not None:
@@ -74,11 +74,6 @@ class HeapTtlSweep:
                 yield SweptPart(looked_at, removed)
                 for walk in walks:
                     yield from walk
-
-    def _horizon(self, ttl: TtlConfig) -> int | None:
-        """What was stamped at or before this time has expired; None while the time is not known."""
-        now = self._clock.reading(ttl.time)
-        return None if now is None else now - ttl.micros
 
     def _large(
         self, map: StateMap, key: Any, namespace: Any, large: CopyOnWriteStateMap, ttl: TtlConfig
@@ -126,7 +121,7 @@ class HeapTtlSweep:
 
 
 def _tidy_small(map: StateMap, key: Any, namespace: Any, small: tuple[Any, ...], horizon: int) -> int:
-    """Remove the expired pairs of a small map; how many there were."""
+    """Remove the expired pairs of a small map; returns how many there were."""
     living: list[Any] = []
     for position in range(0, len(small), 2):
         if small[position + 1].stamp > horizon:
@@ -139,7 +134,7 @@ def _tidy_small(map: StateMap, key: Any, namespace: Any, small: tuple[Any, ...],
 
 
 def _tidy_list(map: StateMap, key: Any, namespace: Any, header: AppendList, horizon: int) -> int:
-    """Remove the expired elements of a list; how many there were."""
+    """Remove the expired elements of a list; returns how many there were."""
     living = [element for element in header.elements() if element.stamp > horizon]
     expired = header.length - len(living)
     if expired:

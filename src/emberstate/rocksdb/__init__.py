@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from emberstate.rocksdb.memory_budget import MemoryBudget
     from emberstate.rocksdb.rocksdb_keyed_state_backend import RocksDBKeyedStateBackend
     from emberstate.rocksdb.rocksdb_map_state import RocksDBMapState
-    from emberstate.rocksdb.rocksdb_snapshot import RocksDBSnapshot
     from emberstate.rocksdb.rocksdb_states import RocksDBFoldingState, RocksDBListState, RocksDBValueState
     from emberstate.rocksdb.rocksdb_store import RocksDBStore
 
@@ -20,7 +19,6 @@ __all__ = [
     "RocksDBKeyedStateBackend",
     "RocksDBListState",
     "RocksDBMapState",
-    "RocksDBSnapshot",
     "RocksDBStore",
     "RocksDBValueState",
 ]
@@ -32,7 +30,6 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of the packa
             "memory_budget": ["MemoryBudget"],
             "rocksdb_keyed_state_backend": ["RocksDBKeyedStateBackend"],
             "rocksdb_map_state": ["RocksDBMapState"],
-            "rocksdb_snapshot": ["RocksDBSnapshot"],
             "rocksdb_states": ["RocksDBFoldingState", "RocksDBListState", "RocksDBValueState"],
             "rocksdb_store": ["RocksDBStore"],
         },

@@ -20,7 +20,7 @@ from types import GenericAlias
 from typing import Any, Final
 
 from emberstate.codec import Codec, OpaqueCodec, TypeSchema, key_codec_for, opaque_timer_codec
-from emberstate.errors import InvariantError, StateTypeError
+from emberstate.errors import InvariantError
 from emberstate.rocksdb.ordered_keys import OrderedKeys, ordered_int, ordered_text
 from emberstate.rocksdb.raw_keys import (
     entry_prefix,
@@ -57,11 +57,12 @@ class RocksDBTimerQueue(TimerQueue):
         "_registered", "_store", "_tables", "_until", "_values", "namespace_codec", "table",
     )  # fmt: skip
 
+    table: RocksDBStateTable
+
     def __init__(self, number: int, name: str, tables: Tables, namespace_codec: Codec[Any]) -> None:
         """Make a queue; it uses the tables `number` and `number + 1`."""
         timer_codec = _timer_codec(namespace_codec)
         self.namespace_codec = namespace_codec
-        #: The timers by key.
         self.table = RocksDBStateTable(
             number, name, f"timer queue {name!r}", MAP, tables, _VOID, None, timer_codec, stamped=False
         )
@@ -217,19 +218,6 @@ class RocksDBTimerQueue(TimerQueue):
         return self._order_of(key, time, name, namespace), raw, part + encoded
 
     # -- inside ---------------------------------------------------------------------------------------------
-
-    def _checked(self, time: int, name: str, namespace: Hashable) -> tuple[int, str, Hashable]:
-        """The timer as the set holds it, if it can be one: 1, 1.0 and True are never one time."""
-        if type(time) is not int or not -(2**63) <= time < 2**63:
-            raise StateTypeError(f"time of timer {name!r} must be an int64 of microseconds, found {time!r}")
-        if type(name) is not str or not name:
-            raise StateTypeError(f"a timer needs a name, found {name!r}: it tells timers of one key apart")
-        if type(namespace) is not self.namespace_codec.type or type(namespace) is not str:
-            try:
-                self.namespace_codec.check_deep(namespace)
-            except StateTypeError as error:
-                raise StateTypeError(f"namespace of a timer in queue {self.table.name!r}: {error}") from None
-        return time, name, namespace
 
     def _decode_timer(self, timer: bytes) -> tuple[int, str, Any]:
         decoded: tuple[int, str, Any] = self.table.user_key_codec.decode(timer)  # type: ignore[union-attr]

@@ -1,11 +1,11 @@
-"""Walks over the states of a RocksDB backend that remove what has expired; see `state.ttl_clean_up`.
+"""Sweeps over the states of a RocksDB backend that remove what has expired; see `state.ttl.clean_up`.
 
-A walk goes over the pairs of a state in the order of their keys. Each step opens an iterator of its own where the
+A sweep walks over the pairs of a state in the order of their keys. Each step opens an iterator of its own where the
 last one stopped, so rows and roll-backs may come between two steps and nothing old is pinned meanwhile. Of a value
-only the stamp is read. What has expired is deleted as any pair is: logged, in the next delta, undone by a roll-back.
+only the stamp is read. An expired pair is deleted like any other: logged, in the next delta, undone by a roll-back.
 
-A delta that takes elements from a list has the whole list anew. So a long list is counted first, step by step, and
-what has expired of it is deleted at one go, if that is at least half. Until then it stays, unseen.
+A delta that removes elements of a list contains the whole list anew. So a long list is counted first, step by step,
+and its expired elements are deleted at once if they are at least half of it. Until then they stay, invisible.
 
 Thread safety: the backend's owner thread.
 """
@@ -16,29 +16,21 @@ from typing import Final
 
 from emberstate.rocksdb.raw_keys import entry_of
 from emberstate.rocksdb.rocksdb_state_table import LIST, RocksDBStateTable, stamp_of
-from emberstate.state.ttl.clean_up import Sweep, SweptPart
-from emberstate.state.ttl.config import TtlClock, TtlConfig
+from emberstate.state.ttl.clean_up import Sweep, SweptPart, TtlSweep
+from emberstate.state.ttl.config import TtlConfig
 
-#: Pairs that are looked at per step; a list up to this length is cleaned at once, be it ever so little.
+#: Pairs looked at per step; a list up to this length is cleaned even if less than half of it has expired.
 PAIRS: Final = 64
 
 
-class RocksDBTtlSweep:
-    """Makes the walks of one backend."""
+class RocksDBTtlSweep(TtlSweep):
+    """Makes the sweeps of one backend."""
 
-    __slots__ = ("_clock",)
-
-    def __init__(self, clock: TtlClock) -> None:
-        self._clock = clock
+    __slots__ = ()
 
     def sweep(self, table: RocksDBStateTable, ttl: TtlConfig) -> Sweep:
-        """Walk over all pairs of one state; there is nothing to do while its time is not known."""
+        """Walk over all pairs of one state; the walk ends at once while its time is not known."""
         return self._lists(table, ttl) if table.shape == LIST else self._pairs(table, ttl)
-
-    def _horizon(self, ttl: TtlConfig) -> int | None:
-        """What was stamped at or before this time has expired; None while the time is not known."""
-        now = self._clock.reading(ttl.time)
-        return None if now is None else now - ttl.micros
 
     def _pairs(self, table: RocksDBStateTable, ttl: TtlConfig) -> Sweep:
         """Walk over values, or over the user values of maps."""
@@ -51,7 +43,7 @@ class RocksDBTtlSweep:
             yield SweptPart(1 + len(part), len(expired))
 
     def _lists(self, table: RocksDBStateTable, ttl: TtlConfig) -> Sweep:
-        """Walk over lists: what is known of the one that a step ends in is kept for the next step."""
+        """Walk over lists; the counts of the list that a step ends in are kept for the next step."""
         position: bytes | None = table.prefix
         entry: bytes | None = None
         length = expired = 0
@@ -70,7 +62,7 @@ class RocksDBTtlSweep:
 
 
 def _part(table: RocksDBStateTable, position: bytes) -> tuple[list[tuple[bytes, int]], bytes | None]:
-    """(raw key, stamp) of some pairs from `position` on, and where the next ones are; None behind the last."""
+    """(raw key, stamp) of some pairs from `position` on, and the position of the next; None after the last."""
     cursor = table.tables.store.cursor(table.prefix)
     cursor.seek(position)
     part: list[tuple[bytes, int]] = []
@@ -86,7 +78,7 @@ def _part(table: RocksDBStateTable, position: bytes) -> tuple[list[tuple[bytes, 
 
 
 def _tidy_list(table: RocksDBStateTable, entry: bytes | None, length: int, expired: int, horizon: int) -> int:
-    """Delete the expired elements of a list that was counted, if it is worth it; how many there are now."""
+    """Delete the expired elements of a counted list, if they are enough; returns how many were deleted."""
     if entry is None or not expired or (length > PAIRS and 2 * expired < length):
         return 0
     gone = [raw for raw, data in table.tables.store.scan(entry) if stamp_of(data) <= horizon]

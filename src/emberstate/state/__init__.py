@@ -1,5 +1,5 @@
 """State, whichever backend keeps it: descriptors and declared types, the interfaces of states, the handles that user
-code holds, the key context, timers. `ttl` is about state that expires.
+code holds, the key context, timers, the base of keyed backends and their snapshots. `ttl` is about state that expires.
 
 Imports `codec` and `keygroups`, never a backend.
 """
@@ -38,7 +38,8 @@ if TYPE_CHECKING:
         InternalState,
         InternalValueState,
     )
-    from emberstate.state.keyed_state_backend import KeyedStateBackend, KeyedStateSnapshot
+    from emberstate.state.keyed_state_backend import AbstractKeyedStateBackend, KeyedStateBackend
+    from emberstate.state.keyed_state_snapshot import KeyedStateSnapshot
     from emberstate.state.map_handle import UserFacingMapState
     from emberstate.state.states import (
         AggregateFunction,
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "AbstractKeyedStateBackend",
     "AggregateFunction",
     "AggregatingState",
     "AggregatingStateDescriptor",
@@ -134,7 +136,8 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of the packa
                 "InternalState",
                 "InternalValueState",
             ],
-            "keyed_state_backend": ["KeyedStateBackend", "KeyedStateSnapshot"],
+            "keyed_state_backend": ["AbstractKeyedStateBackend", "KeyedStateBackend"],
+            "keyed_state_snapshot": ["KeyedStateSnapshot"],
             "map_handle": ["UserFacingMapState"],
             "states": [
                 "AggregateFunction",

@@ -1,21 +1,30 @@
 """The point in time behind a snapshot: what `changes` and `roll_back` of state maps and backends go by.
 
-A snapshot of a map, of a backend and of a registry are three views of one such point, so any of them is taken
-wherever one is asked for.
+A snapshot of a map, of a backend and of a registry are three views of one point, and each is accepted wherever a
+snapshot is expected.
 """
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
-P = TypeVar("P")
+
+class PointInTime(Protocol):
+    """A point in time of everything in one backend; any thread may release it."""
+
+    def check_live(self) -> None:
+        """Raise `SnapshotReleasedError` if the point was released."""
+
+    def release(self) -> None:
+        """Release the point; a second call does nothing."""
+
+
+P = TypeVar("P", bound=PointInTime)
 
 
 def point_of(snapshot: Any, kind: type[P]) -> P:
     """The point in time, of class `kind`, that `snapshot` is a view of."""
     point = getattr(snapshot, "point", snapshot)
     if not isinstance(point, kind):
-        raise TypeError(
-            f"a live snapshot is needed, as `snapshot()` of this map or backend gives it, found {snapshot!r:.100}"
-        )
+        raise TypeError(f"expected a snapshot that this map or backend took with `snapshot()`, got {snapshot!r:.100}")
     return point

@@ -12,7 +12,8 @@ from collections.abc import Hashable, Iterator
 from typing import Any, NamedTuple, NoReturn
 
 from emberstate.codec import Codec
-from emberstate.errors import LifecycleError
+from emberstate.errors import LifecycleError, StateTypeError
+from emberstate.state.registered_state import EntryTable
 
 #: The namespace of what is in no window.
 VOID_NAMESPACE = ""
@@ -46,6 +47,8 @@ class TimerQueue(abc.ABC):
 
     #: How the namespaces of timers are encoded.
     namespace_codec: Codec[Any]
+    #: The timers by key: {(time, name, namespace): True} in the void namespace.
+    table: EntryTable
 
     @abc.abstractmethod
     def register(self, time: int, name: str, namespace: Hashable = VOID_NAMESPACE) -> bool:
@@ -81,6 +84,24 @@ class TimerQueue(abc.ABC):
     @abc.abstractmethod
     def check_invariants(self) -> None:
         """Raise `InvariantError` if set and order disagree. O(timers)."""
+
+    def _checked(self, time: int, name: str, namespace: Hashable) -> tuple[int, str, Hashable]:
+        """Return the timer as the table holds it; rejects wrong types, so that 1, 1.0 and True are never one time."""
+        if type(time) is not int or not -(2**63) <= time < 2**63:
+            raise StateTypeError(
+                f"time of timer {name!r} must be an int64 of microseconds, got {time!r}", state=self.table.name
+            )
+        if type(name) is not str or not name:
+            raise StateTypeError(
+                f"a timer needs a name, got {name!r}: it tells timers of one key apart", state=self.table.name
+            )
+        if type(namespace) is not self.namespace_codec.type or type(namespace) is not str:
+            try:
+                self.namespace_codec.check_deep(namespace)
+            except StateTypeError as error:
+                queue = self.table.name
+                raise StateTypeError(f"namespace of a timer in queue {queue!r}: {error}", state=queue) from None
+        return time, name, namespace
 
     def __reduce__(self) -> NoReturn:
         raise LifecycleError(

@@ -25,7 +25,8 @@ from emberstate.codec import OpaqueCodec
 from emberstate.errors import InvariantError
 from emberstate.heap.backend import HeapKeyedStateBackend
 from emberstate.keygroups import KeyGroupRange
-from emberstate.state.keyed_state_backend import KeyedStateBackend, KeyedStateSnapshot
+from emberstate.state.keyed_state_backend import KeyedStateBackend
+from emberstate.state.keyed_state_snapshot import KeyedStateSnapshot
 from emberstate.state.ttl.filter import unexpired
 from emberstate.state.ttl.stamped import Stamped
 from emberstate.storage.interface import Storage

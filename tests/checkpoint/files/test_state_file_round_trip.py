@@ -14,14 +14,14 @@ from emberstate.checkpoint.files.writer import BaseWriter, write_delta
 from emberstate.checkpoint.restore.load import restore
 from emberstate.checkpoint.restore.merge import merge_deltas
 from emberstate.heap.backend import HeapKeyedStateBackend
-from emberstate.heap.snapshot import HeapSnapshot
 from emberstate.heap.states.state_table import NestedMapsStateTable
 from emberstate.keygroups import KeyGroupRange, range_for_slot
+from emberstate.state.keyed_state_snapshot import KeyedStateSnapshot
 from tests.checkpoint.files.state_file_world import MAX_PARALLELISM, STEPS, content_of, do, handle, make_backend
 from tests.effort import examples
 
 
-def base_of(backend: HeapKeyedStateBackend, snapshot: HeapSnapshot, **options: Any) -> bytes:
+def base_of(backend: HeapKeyedStateBackend, snapshot: KeyedStateSnapshot, **options: Any) -> bytes:
     return b"".join(BaseWriter(backend, snapshot, **options))
 
 

@@ -75,7 +75,7 @@ BAD_ROWS: dict[str, tuple[str, list[Row], str]] = {
     "the same key, encoded differently": (
         "base",
         [row(2, Op.REPLACED, text("x")), row(2, Op.REPLACED, text("y"), key=(A[0], b"\xd9\x01a"))],
-        "there already",
+        "exists already",
     ),
     "states descend": ("delta", [row(2, Op.CLEARED), row(0, Op.CLEARED)], "do not ascend"),
     "namespaces descend": ("delta", [row(2, Op.CLEARED, namespace=text("b")), row(2, Op.CLEARED)], "ascend"),
@@ -111,7 +111,7 @@ BAD_ROWS: dict[str, tuple[str, list[Row], str]] = {
         [row(1, Op.PUT, b"\x01", user_key=text("b")), row(1, Op.PUT, b"\x01", user_key=b"\xd9\x01b")],
         "twice",
     ),
-    "removed and not there": ("delta", [row(1, Op.REMOVED, user_key=text("b"))], "not there"),
+    "removed and not there": ("delta", [row(1, Op.REMOVED, user_key=text("b"))], "does not exist"),
     "removed after cleared": (
         "delta",
         [row(1, Op.CLEARED), row(1, Op.REMOVED, user_key=text("b"))],

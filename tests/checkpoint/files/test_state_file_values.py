@@ -21,15 +21,15 @@ from emberstate.checkpoint.restore.load import restore
 from emberstate.codec import pickle_codec
 from emberstate.errors import RestoreRefusedError, StateTypeError
 from emberstate.heap.backend import HeapKeyedStateBackend
-from emberstate.heap.loading import columns as row_columns
-from emberstate.heap.snapshot import HeapSnapshot
 from emberstate.keygroups import KeySchema
+from emberstate.state import row_columns
 from emberstate.state.changes import Op
 from emberstate.state.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
+from emberstate.state.keyed_state_snapshot import KeyedStateSnapshot
 from tests.checkpoint.files.state_file_world import MAX_PARALLELISM, Profile, content_of, do, handle, make_backend
 
 
-def base_of(backend: HeapKeyedStateBackend, snapshot: HeapSnapshot) -> bytes:
+def base_of(backend: HeapKeyedStateBackend, snapshot: KeyedStateSnapshot) -> bytes:
     return b"".join(BaseWriter(backend, snapshot))
 
 
@@ -221,10 +221,10 @@ def test_large_values_split_batches(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_steps_and_scalars_have_the_same_numbers_in_c() -> None:
     """Catches: a number changed in one of the places where a C constant stands for it."""
-    declared = (Path(row_columns.__file__).parent / "columns.pxd").read_text(encoding="utf-8")
+    declared = (Path(row_columns.__file__).parent / "row_columns.pxd").read_text(encoding="utf-8")
     constants = {name: int(number) for name, number in re.findall(r"^    ([A-Z_]+) = (\d+)$", declared, re.MULTILINE)}
     assert {op.name: op.value for op in Op}.items() <= constants.items()
     names = {"int": "AS_INT", "str": "AS_TEXT", "float": "AS_FLOAT", "bytes": "AS_BYTES"}
     assert {names[kind]: number for kind, number in row_columns.SCALARS.items()}.items() <= constants.items()
-    source = Path(row_columns.__file__).with_name("columns.py").read_text(encoding="utf-8")
+    source = Path(row_columns.__file__).with_name("row_columns.py").read_text(encoding="utf-8")
     assert all(f"    {op.name} = {op.value}\n" in source for op in Op)

@@ -136,7 +136,7 @@ def test_nobody_gets_a_handle_on_kept_state() -> None:
         windows(keeper)
     with pytest.raises(StateDeclarationError, match="registered already"):
         keeper.keep_state(DESCRIPTORS["total"], opaque_codec(TypeSchema("str")))
-    with pytest.raises(StateDeclarationError, match="there already"):
+    with pytest.raises(StateDeclarationError, match="registered already"):
         keeper.keep_timer_queue("windows", opaque_codec(TypeSchema("str")))
 
 

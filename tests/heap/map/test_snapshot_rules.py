@@ -15,7 +15,7 @@ from emberstate.errors import InvariantError
 from emberstate.heap.map import snapshots
 from emberstate.heap.map.copy_on_write_state_map import CopyOnWriteStateMap
 from emberstate.heap.map.nested_state_map import NestedStateMap
-from emberstate.heap.map.snapshots import Snapshot, SnapshotRegistry
+from emberstate.heap.map.snapshots import SnapshotPoint, SnapshotRegistry
 from emberstate.heap.map.value_kind import IMMUTABLE, ValueKind
 from emberstate.state.changes import Op
 from tests.heap.model import MUTABLE
@@ -31,7 +31,7 @@ def content(states: Any) -> dict[Any, Any]:
     return result
 
 
-def release_elsewhere(point: Snapshot) -> None:
+def release_elsewhere(point: SnapshotPoint) -> None:
     """Release on another thread, which may merge nothing."""
     thread = threading.Thread(target=point.release)
     thread.start()
@@ -306,7 +306,7 @@ def test_a_snapshot_that_a_map_cannot_join_is_not_taken() -> None:
     registry = SnapshotRegistry()
 
     class Refusing:
-        def freeze(self, snapshot: Snapshot) -> None:
+        def freeze(self, snapshot: SnapshotPoint) -> None:
             raise MemoryError
 
     registry.synchronous.append(Refusing())

@@ -29,7 +29,8 @@ from emberstate.checkpoint.restore.file_slice import FileSlice
 from emberstate.checkpoint.restore.merge import merge_deltas
 from emberstate.errors import RestoreRefusedError
 from emberstate.keygroups import KeyGroupRange, range_for_slot
-from emberstate.state.keyed_state_backend import KeyedStateBackend, KeyedStateSnapshot
+from emberstate.state.keyed_state_backend import KeyedStateBackend
+from emberstate.state.keyed_state_snapshot import KeyedStateSnapshot
 from emberstate.storage.interface import Storage
 
 #: About how large a base file gets before another is begun: what is in memory at once.

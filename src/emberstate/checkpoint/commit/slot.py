@@ -39,7 +39,8 @@ from emberstate.checkpoint.restore.file_slice import FileSlice
 from emberstate.checkpoint.restore.load import restore
 from emberstate.errors import LifecycleError, StorageError
 from emberstate.keygroups import KeyGroupRange
-from emberstate.state.keyed_state_backend import KeyedStateBackend, KeyedStateSnapshot
+from emberstate.state.keyed_state_backend import KeyedStateBackend
+from emberstate.state.keyed_state_snapshot import KeyedStateSnapshot
 from emberstate.storage.interface import Storage
 
 _log = logging.getLogger("emberstate.checkpoint")

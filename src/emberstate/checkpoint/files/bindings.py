@@ -17,7 +17,9 @@ from emberstate.checkpoint.files.meta import TIMERS, FileMeta, StoredState, Stor
 from emberstate.codec import Codec, OpaqueCodec, TypeSchema, key_codec_for, opaque_timer_codec
 from emberstate.keygroups import KeyGroupRange
 from emberstate.state.descriptors import MapStateDescriptor, StateDescriptor
-from emberstate.state.keyed_state_backend import DeclaredState, KeyedStateBackend, KeyedStateSnapshot
+from emberstate.state.keyed_state_backend import KeyedStateBackend
+from emberstate.state.keyed_state_snapshot import KeyedStateSnapshot
+from emberstate.state.registered_state import EntryTable, RegisteredState
 from emberstate.state.timers import VOID_NAMESPACE, TimerQueue
 from emberstate.state.ttl.config import TtlConfig
 
@@ -46,7 +48,8 @@ class StateBinding:
 
 def bindings_of(backend: KeyedStateBackend, snapshot: KeyedStateSnapshot | None = None) -> list[StateBinding]:
     """What is registered now, or was when `snapshot` was taken, in the order of a file."""
-    states: Mapping[str, DeclaredState] = backend.registered_states if snapshot is None else snapshot.states
+    states: Mapping[str, RegisteredState[EntryTable]]
+    states = backend.registered_states if snapshot is None else snapshot.states
     queues: Mapping[str, TimerQueue] = backend.timer_queues if snapshot is None else snapshot.timer_queues
     bindings = [_state_binding(state.descriptor, state.namespace_codec) for state in states.values()]
     bindings += [_queue_binding(name, queue.namespace_codec) for name, queue in queues.items()]

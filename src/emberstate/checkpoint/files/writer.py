@@ -25,10 +25,10 @@ from emberstate.checkpoint.files.limits import BASE_BATCH_ROWS, DELTA_BATCH_ROWS
 from emberstate.checkpoint.files.meta import TIMERS, BatchEntry, FileMeta, index_to_json
 from emberstate.checkpoint.files.sorted_rows import Rows
 from emberstate.errors import StateTypeError
-from emberstate.heap.refused_values import located
 from emberstate.keygroups import KeyGroupRange
 from emberstate.state.key_bytes import key_bytes
-from emberstate.state.keyed_state_backend import KeyedStateBackend, KeyedStateSnapshot
+from emberstate.state.keyed_state_backend import KeyedStateBackend
+from emberstate.state.keyed_state_snapshot import KeyedStateSnapshot
 from emberstate.state.ttl.filter import unexpired
 from emberstate.storage.checksums import checksum
 
@@ -123,7 +123,7 @@ def write_delta(backend: KeyedStateBackend, snapshot: KeyedStateSnapshot) -> Wri
     try:
         changed = backend.changes(snapshot)
     except StateTypeError as error:
-        raise located(error, backend) from None
+        raise backend.refusal(error) from None
     encode_changes(of_states, changed)
     encode_changes(of_queues, backend.timer_changes(snapshot))
     return assemble(meta_of(backend, "delta", backend.context.key_group_range, bindings), rows)

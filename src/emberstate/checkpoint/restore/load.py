@@ -1,10 +1,9 @@
 """From state files back to live state: any key groups from any set of files, in the order they were written.
 
-A base and the deltas after it are applied row by row, through `heap.bulk_load` or what another backend loads
-rows with. Which stored state goes into which declared one is decided before the first row is read
-(`check_restore`): what cannot be restored faithfully is refused with nothing changed. What is found wrong with
-rows raises CorruptionError naming file, batch and row, and leaves the backend half filled: throw it away.
-Restoring again into a new one gives the same.
+A base and the deltas after it are applied row by row, by loaders of the backend (`state.row_loading`). Which stored
+state goes into which declared one is decided before the first row is read (`check_restore`): what cannot be
+restored faithfully is rejected with nothing changed. An invalid row raises CorruptionError naming file, batch and row,
+and leaves the backend half filled: throw it away. Restoring again into a new one gives the same.
 
 Loading runs no code of the file's: values are decoded by the codec that the caller declares, and only if the
 file says that the same codec wrote them.
@@ -15,10 +14,9 @@ Thread safety: the backend's owner thread.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 
@@ -34,15 +32,11 @@ from emberstate.checkpoint.restore.undeclared import keep
 from emberstate.checkpoint.restore.verdict import RestoreVerdict
 from emberstate.codec import OpaqueCodec, compare, decoder_for
 from emberstate.errors import CodecError
-from emberstate.heap.backend import HeapKeyedStateBackend
-from emberstate.heap.loading.columns import SCALARS, BadRow, Cells, Decoder, RowColumns
-from emberstate.heap.loading.composites import ListLoader, MapLoader
-from emberstate.heap.loading.values import BulkLoader, ValueLoader
 from emberstate.keygroups import KeyGroupRange
 from emberstate.state.key_bytes import KeyBytes, key_bytes
 from emberstate.state.keyed_state_backend import KeyedStateBackend
-from emberstate.state.row_loading import FileRules, LoadsRows, RowDecoders, RowLoader
-from emberstate.state.ttl.stamped import Stamped
+from emberstate.state.row_columns import SCALARS, BadRow, Cells, Decoder, RowColumns
+from emberstate.state.row_loading import FileRules, RowDecoders, RowLoader
 
 _log = logging.getLogger("emberstate.checkpoint")
 
@@ -101,7 +95,7 @@ def load(todo: Sequence[FileSlice], backend: KeyedStateBackend, verdict: Restore
     for stored in verdict.kept:
         keep(stored, backend)
     bindings = {binding.stored.address: binding for binding in bindings_of(backend)}
-    decoders = _Decoders(bindings)
+    decoders = _Decoders(bindings, key_bytes(backend.context.key_schema))
     batches = rows = 0
     for part, decisions in zip(todo, verdict.decisions, strict=True):
         wanted = part.key_groups.intersection(backend.context.key_group_range)
@@ -121,7 +115,7 @@ def _log_decisions(verdict: RestoreVerdict) -> None:
             _log.warning("restore: stored state %r is not declared and kept as bytes (keep_states)", state.name)
 
 
-_Load = tuple[BulkLoader | RowLoader, StateBinding] | None  # None: the state was dropped
+_Load = tuple[RowLoader, StateBinding] | None  # None: the state was dropped
 
 
 def _apply(
@@ -144,20 +138,11 @@ def _apply(
             continue
         loader, binding = load
         try:
-            if isinstance(loader, BulkLoader):
-                loader.load(columns, start, stop)
-            else:
-                loader.load_rows(group, start, _plain_rows(batch, start, stop))
+            loader.load(columns, start, stop)
         except (BadRow, CodecError, UnicodeDecodeError) as error:
             raise reader.corruption(number, f"key group {group}, row {loader.row}, {binding.label}: {error}") from None
         rows += stop - start
     return rows
-
-
-def _plain_rows(batch: pa.RecordBatch, start: int, stop: int) -> Iterable[Any]:
-    """(key, namespace, step, user key, value, stamp) of some rows."""
-    names = ("key", "namespace", "op", "user_key", "value", "stamp")
-    return zip(*(batch.column(name).slice(start, stop - start).to_pylist() for name in names), strict=True)
 
 
 def _columns(batch: pa.RecordBatch) -> RowColumns:
@@ -195,8 +180,7 @@ def _view(buffer: pa.Buffer, layout: str, count: int) -> memoryview:
 def _loaders(
     reader: StateFileReader, decisions: FileDecisions, backend: KeyedStateBackend, decoders: _Decoders
 ) -> list[_Load]:
-    """For every state of a file, what loads it."""
-    keys = key_bytes(backend.context.key_schema)
+    """The loader of every state of a file."""
     loads: list[_Load] = []
     for stored in reader.meta.states:
         name = decisions.name_of(stored.address)
@@ -204,87 +188,34 @@ def _loaders(
             loads.append(None)
             continue
         binding = decoders.bindings[name]
-        parts = decoders.of(stored, name, decisions.fields_of(stored.address))
-        stamp = decisions.stamps.get(stored.address)
-        if isinstance(backend, HeapKeyedStateBackend):
-            loader: BulkLoader | RowLoader = _heap_loader(reader, stored, binding, backend, keys, parts, stamp)
-        else:
-            loader = _row_loader(reader, stored, binding, cast(LoadsRows, backend), keys, parts, stamp)
-        loads.append((loader, binding))
+        rules = FileRules(
+            base=reader.meta.kind == "base",
+            exact=reader.meta.merged == 1,
+            stamped=stored.ttl is not None,
+            keeps_stamps=binding.ttl is not None,
+            decided_stamp=decisions.stamps.get(stored.address),
+        )
+        make = backend.timer_loader if stored.kind == TIMERS else backend.loader
+        of_state = decoders.of(stored, name, decisions.fields_of(stored.address))
+        loads.append((make(binding.stored.name, of_state, rules), binding))
     return loads
 
 
-_Parts = tuple[Decoder, Decoder, Decoder]
-
-
-def _heap_loader(
-    reader: StateFileReader,
-    stored: StoredState,
-    binding: StateBinding,
-    backend: HeapKeyedStateBackend,
-    keys: KeyBytes,
-    parts: _Parts,
-    stamp: int | None,
-) -> BulkLoader:
-    is_queue = stored.kind == TIMERS
-    make: Callable[..., BulkLoader] = ValueLoader
-    if stored.kind == "list":
-        make = ListLoader
-    elif stored.kind in ("map", TIMERS):
-        make = functools.partial(MapLoader, timers=is_queue)
-    tables: Mapping[str, Any] = backend.timer_queues if is_queue else backend.registered_states
-    return make(
-        tables[binding.stored.name].table,
-        Decoder(keys.decode, keys.scalar),
-        *parts,
-        backend.context.grouper,
-        base=reader.meta.kind == "base",
-        exact=reader.meta.merged == 1,
-        stamped=stored.ttl is not None,
-        stamp_type=None if binding.ttl is None else _stamping(stamp),
-        default_stamp=stamp,
-    )
-
-
-def _row_loader(
-    reader: StateFileReader,
-    stored: StoredState,
-    binding: StateBinding,
-    backend: LoadsRows,
-    keys: KeyBytes,
-    parts: _Parts,
-    stamp: int | None,
-) -> RowLoader:
-    decoders = RowDecoders(keys.decode, *(part.decode for part in parts))
-    rules = FileRules(
-        base=reader.meta.kind == "base",
-        exact=reader.meta.merged == 1,
-        stamped=stored.ttl is not None,
-        keeps_stamps=binding.ttl is not None,
-        decided_stamp=stamp,
-    )
-    make = backend.timer_row_loader if stored.kind == TIMERS else backend.row_loader
-    return make(binding.stored.name, decoders, rules)
-
-
-def _stamping(decided: int | None) -> Callable[[Any, int], Stamped]:
-    """What makes a stamped value: of the row's own stamp, unless another was decided on."""
-    return Stamped if decided is None else lambda value, stamp: Stamped(value, decided)
-
-
 class _Decoders:
-    """The decoders of namespace, user key and value, made once for all files that store a state alike."""
+    """The decoders of rows, made once for all files that store a state alike."""
 
-    def __init__(self, bindings: Mapping[str, StateBinding]) -> None:
+    def __init__(self, bindings: Mapping[str, StateBinding], keys: KeyBytes) -> None:
         self.bindings = bindings
-        self._made: dict[Any, tuple[Decoder, Decoder, Decoder]] = {}
+        self._key = Decoder(keys.decode, keys.scalar)
+        self._made: dict[Any, RowDecoders] = {}
 
-    def of(self, stored: StoredState, name: str, renames: dict[str, str]) -> tuple[Decoder, Decoder, Decoder]:
+    def of(self, stored: StoredState, name: str, renames: dict[str, str]) -> RowDecoders:
         case = (stored, name, frozenset(renames.items()))
         made = self._made.get(case)
         if made is None:
             binding = self.bindings[name]
-            made = self._made[case] = (
+            made = self._made[case] = RowDecoders(
+                self._key,
                 _decoder(namespace_part(stored, binding, renames)),
                 _decoder(user_key_part(stored, binding, renames)),
                 _decoder(value_part(stored, binding, renames)),

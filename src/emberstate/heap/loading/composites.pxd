@@ -2,7 +2,7 @@ from emberstate.heap.loading.values cimport BulkLoader, bulk_insert, bulk_put
 from emberstate.heap.map.copy_on_write_state_map cimport CopyOnWriteStateMap
 from emberstate.heap.states.list_value cimport AppendList
 from emberstate.heap.states.map_value cimport MapKind
-from emberstate.heap.loading.columns cimport (
+from emberstate.state.row_columns cimport (
     APPENDED, CLEARED, PUT, REMOVED, RowColumns, has_stamp, is_null, order_of, raw_at, value_at
 )
 

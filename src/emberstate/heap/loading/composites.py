@@ -1,10 +1,10 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False
-"""Bulk loading of lists and maps, whose entries have many rows; see `bulk_load`.
+"""Bulk loading of lists and maps, whose entries have many rows; see `values`.
 
-The rows of an entry are collected and then done to what is there, all at once; an entry that goes on in
-another batch is done in parts. User keys ascend by their bytes within an entry.
+The rows of an entry are collected and then applied at once; an entry that continues in another batch is applied in
+parts. User keys ascend by their bytes within an entry.
 
-Invariants and thread safety: as `bulk_load`.
+Invariants and thread safety: as `values`.
 """
 
 from __future__ import annotations
@@ -13,15 +13,16 @@ from typing import Any
 
 import cython
 
-from emberstate.heap.loading.columns import BadRow, RowColumns
 from emberstate.heap.loading.values import BulkLoader
 from emberstate.heap.map.copy_on_write_state_map import CopyOnWriteStateMap
 from emberstate.heap.states.list_value import AppendList, append_list_of
 from emberstate.heap.states.map_value import PLAIN, MapKind
 from emberstate.state.changes import ABSENT
+from emberstate.state.row_columns import BadRow, RowColumns
 
 if not cython.compiled:  # compiled, these are C constants and functions
-    from emberstate.heap.loading.columns import (
+    from emberstate.heap.loading.values import bulk_insert, bulk_put
+    from emberstate.state.row_columns import (
         APPENDED,
         CLEARED,
         PUT,
@@ -32,7 +33,6 @@ if not cython.compiled:  # compiled, these are C constants and functions
         raw_at,
         value_at,
     )
-    from emberstate.heap.loading.values import bulk_insert, bulk_put
 
 
 class CompositeLoader(BulkLoader):
@@ -41,7 +41,7 @@ class CompositeLoader(BulkLoader):
     __slots__ = ("cleared", "first", "fresh", "start")
 
     cleared: bool  # the entry's rows began with CLEARED
-    first: bool  # nothing of the entry was taken yet
+    first: bool  # no row of the entry was collected yet
     fresh: bool  # the entry began in this run
     start: int  # the run's first row
 
@@ -76,12 +76,12 @@ class CompositeLoader(BulkLoader):
         raise NotImplementedError
 
     def finish(self) -> int:
-        """Do what was collected to the entry."""
+        """Apply what was collected to the entry."""
         raise NotImplementedError
 
 
 def begins(columns: RowColumns, row: cython.Py_ssize_t) -> int:
-    """1 if the row is of another entry than the row before, else 0."""
+    """Return 1 if the row belongs to another entry than the row before, else 0."""
     return order_of(columns.keys, row, row - 1) != 0 or order_of(columns.namespaces, row, row - 1) != 0
 
 
@@ -105,7 +105,7 @@ class ListLoader(CompositeLoader):
         return 0
 
     def finish(self) -> int:
-        """Put the elements behind what is there."""
+        """Append the elements to the entry."""
         elements: list[Any] = self.elements
         self.elements = []
         state = self.map.peek(self.key, self.namespace)
@@ -114,7 +114,7 @@ class ListLoader(CompositeLoader):
         elif state is None or self.cleared:
             bulk_put(self.map, self.key, self.namespace, append_list_of(elements), False)
         elif self.base and self.fresh:
-            raise BadRow("the entry is there already")
+            raise BadRow("the entry exists already")
         else:
             header: AppendList = state
             header.items.extend(elements)
@@ -153,11 +153,11 @@ class MapLoader(CompositeLoader):
         elif not self.first:
             ascends = order_of(columns.user_keys, row, row - 1) > 0
         if not ascends:
-            raise BadRow("user keys do not ascend, or one is there twice")
+            raise BadRow("user keys do not ascend, or one occurs twice")
         user_key = value_at(self.user_keys, columns.user_keys, row)
         bare: cython.bint = op == REMOVED or self.timers
         if bare and (not is_null(columns.values, row) or has_stamp(columns, row)):
-            raise BadRow("there is a value or a stamp where none belongs")
+            raise BadRow("a row without a value has a value or a stamp")
         if op == REMOVED:
             self.removed.append(user_key)
         else:
@@ -166,7 +166,7 @@ class MapLoader(CompositeLoader):
         return 0
 
     def end_run(self, columns: RowColumns, stop: cython.Py_ssize_t) -> int:
-        """Remember where the run ended, for the next batch."""
+        """Note the last entry and user key of the run, which the next batch may continue."""
         BulkLoader.end_run(self, columns, stop)
         self.last_user_key = b"" if is_null(columns.user_keys, stop - 1) else raw_at(columns.user_keys, stop - 1)
         return 0
@@ -174,10 +174,10 @@ class MapLoader(CompositeLoader):
     def finish(self) -> int:
         """Put and remove the user keys."""
         if len(self.puts) + len(self.removed) != self.steps:
-            raise BadRow("a user key is there twice, encoded differently")
+            raise BadRow("a user key occurs twice, encoded differently")
         state = None if self.cleared else self.map.peek(self.key, self.namespace)
         if state is not None and self.base and self.fresh:
-            raise BadRow("the entry is there already")
+            raise BadRow("the entry exists already")
         if state is None or isinstance(state, tuple):
             self.replace(() if state is None else state)
         else:
@@ -188,7 +188,7 @@ class MapLoader(CompositeLoader):
         return 0
 
     def change_large(self, large: CopyOnWriteStateMap) -> int:
-        """Change a large map where it is."""
+        """Change a large map in place."""
         for user_key in self.removed:
             if not large.remove(user_key, PLAIN):
                 self.check_leavable(user_key)
@@ -199,20 +199,20 @@ class MapLoader(CompositeLoader):
         return 0
 
     def check_leavable(self, user_key: Any) -> int:
-        """Refuse a REMOVED that finds nothing, unless a base may have left the user key out, or deltas were merged."""
+        """Reject a REMOVED that finds nothing, unless a base may have left the user key out, or deltas were merged."""
         if self.exact and not self.stamped:
-            raise BadRow(f"user key {user_key!r} is removed and not there")
+            raise BadRow(f"user key {user_key!r} is removed and does not exist")
         return 0
 
     def remove_entry(self) -> int:
-        """Remove an entry whose last user key went, if what the delta was written from may have had another."""
+        """Remove an entry without user keys; reject it unless the base may have left out what had expired."""
         if not self.cleared and not self.stamped:
             raise BadRow("all user keys were removed, and the entry was not")
         self.map.remove(self.key, self.namespace)
         return 0
 
     def replace(self, small: tuple[Any, ...]) -> int:
-        """Make another map, small or large, of a small or absent one."""
+        """Replace a small or absent map by a new one, small or large."""
         content: dict[Any, Any] = self.puts
         if small:
             content = dict(zip(small[::2], small[1::2]))  # noqa: B905 - pairs

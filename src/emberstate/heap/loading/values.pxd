@@ -2,7 +2,7 @@ from emberstate.heap.map.chains cimport entry_in
 from emberstate.heap.map.buckets cimport head_of, set_head
 from emberstate.heap.map.copy_on_write_state_map cimport CopyOnWriteStateMap
 from emberstate.heap.map.page_table cimport PageTable
-from emberstate.heap.loading.columns cimport (
+from emberstate.state.row_columns cimport (
     CLEARED, REPLACED, Decoder, RowColumns, has_stamp, is_null, order_of, raw_at, value_at
 )
 from emberstate.heap.map.interface cimport StateMap
@@ -25,8 +25,8 @@ cdef class BulkLoader:
     cdef bint base
     cdef bint exact
     cdef bint stamped
-    cdef object stamp_type
-    cdef object default_stamp
+    cdef bint keeps_stamps
+    cdef object decided_stamp
     cdef readonly Py_ssize_t row
     cdef object last_group
     cdef bytes last_key

@@ -1,18 +1,13 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False
-"""Filling the state maps of a backend from the sorted rows of a file, past everything that watches for
-changes.
+"""Filling the state maps of a backend from the rows of a file (`state.row_loading`), past loans, logs and images.
 
-What is loaded is the engine's own: it is lent to nobody (state version 0), is in no log and in no image. That
-is right only while no snapshot was ever taken, which the caller sees to. Maps are made with room for what
-comes.
+What is loaded is lent to nobody (state version 0). That is right only while no snapshot was ever taken, which the
+caller checks. New maps have room for the run's entries.
 
-A row is one step of a change (`state.changes.Op`). Rows of an entry follow one another; entries ascend by the
-bytes of key and namespace. So a duplicate is a row that does not ascend, and costs nothing to find. An entry
-may go on in the next batch of the same file: then its first row there continues it. Lists and maps:
-`bulk_load_composites`.
+A duplicate entry is a row that does not ascend, so finding it costs nothing. Lists and maps: `composites`.
 
-Invariants: whatever the rows hold, maps stay sound; what makes no sense raises `BadRow` or the decoder's
-CodecError, and `row` is then the row it happened at.
+Invariants: whatever the rows hold, maps stay sound; an invalid row raises `BadRow` or the decoder's CodecError, and
+`row` is then its number.
 
 Thread safety: the backend's owner thread.
 """
@@ -24,29 +19,31 @@ from typing import Any
 
 import cython
 
-from emberstate.heap.loading.columns import BadRow, Decoder, RowColumns
 from emberstate.heap.map.copy_on_write_state_map import CopyOnWriteStateMap
 from emberstate.heap.map.entry import StateMapEntry
 from emberstate.heap.map.interface import StateMap
 from emberstate.heap.map.page_table import PageTable
 from emberstate.heap.states.state_table import StateTable
+from emberstate.state.row_columns import BadRow, Decoder, RowColumns
+from emberstate.state.row_loading import FileRules, RowDecoders
+from emberstate.state.ttl.stamped import Stamped
 
 if not cython.compiled:  # compiled, these are C constants and functions
-    from emberstate.heap.loading.columns import CLEARED, REPLACED, has_stamp, is_null, order_of, raw_at, value_at
     from emberstate.heap.map.buckets import head_of, set_head
     from emberstate.heap.map.chains import entry_in
     from emberstate.heap.map.entry import new_entry
+    from emberstate.state.row_columns import CLEARED, REPLACED, has_stamp, is_null, order_of, raw_at, value_at
 
     #: Of the keys of a run, the first and then one in this many has its key group computed.
     CHECK_EVERY = 64
 
 
 def bulk_put(map: StateMap, key: Any, namespace: Any, state: Any, new: cython.bint) -> int:
-    """Set a state that is lent to nobody; `new`: BadRow if the pair is there already."""
+    """Set a state that is lent to nobody. Raises BadRow if `new` and the entry exists."""
     if isinstance(map, CopyOnWriteStateMap):
         return bulk_insert(map, key, namespace, state, new)
     if new and map.contains_key(key, namespace):
-        raise BadRow("the entry is there already")
+        raise BadRow("the entry exists already")
     map.put(key, namespace, state)  # a loan until the caller seals
     return 0
 
@@ -66,7 +63,7 @@ def bulk_insert(map: CopyOnWriteStateMap, key: Any, namespace: Any, state: Any, 
     entry: StateMapEntry | None = entry_in(map.registry, table, bucket, hash, key, namespace)
     if entry is not None:
         if new:
-            raise BadRow("the entry is there already")
+            raise BadRow("the entry exists already")
         entry.state = state
         entry.state_version = 0
         return 0
@@ -80,12 +77,12 @@ def bulk_insert(map: CopyOnWriteStateMap, key: Any, namespace: Any, state: Any, 
 
 
 class BulkLoader:
-    """What loads the rows of one state of one file: the part that all kinds of state share."""
+    """Loads the rows of one state of one file: the part that all kinds of state share; a `RowLoader`."""
 
     __slots__ = (
-        "base", "default_stamp", "exact", "group", "group_of", "key", "keys", "last_group", "last_key",
-        "last_namespace", "map", "namespace", "namespace_row", "namespaces", "row", "stamp_type", "stamped",
-        "table", "user_keys", "values",
+        "base", "decided_stamp", "exact", "group", "group_of", "keeps_stamps", "key", "keys", "last_group", "last_key",
+        "last_namespace", "map", "namespace", "namespace_row", "namespaces", "row", "stamped", "table", "user_keys",
+        "values",
     )  # fmt: skip
 
     table: StateTable
@@ -97,50 +94,30 @@ class BulkLoader:
     base: bool
     exact: bool
     stamped: bool
-    stamp_type: Callable[[Any, int], Any] | None
-    default_stamp: int | None
+    keeps_stamps: bool
+    decided_stamp: int | None
     row: int
-    last_group: int | None  # where the run before ended, while it may go on
+    last_group: int | None  # of the run before, while its last entry may continue
     last_key: bytes
     last_namespace: bytes
     map: StateMap  # the run's
     group: int
     key: Any  # the row's
     namespace: Any
-    namespace_row: int  # the row that `namespace` was decoded from, -1 at the beginning of a run
+    namespace_row: int  # the row that `namespace` was decoded from; -1 at the beginning of a run
 
-    def __init__(
-        self,
-        table: StateTable,
-        keys: Decoder,
-        namespaces: Decoder,
-        user_keys: Decoder,
-        values: Decoder,
-        group_of: Callable[[Any], int],
-        *,
-        base: bool,
-        exact: bool,
-        stamped: bool,
-        stamp_type: Callable[[Any, int], Any] | None,
-        default_stamp: int | None,
-    ) -> None:
-        """Load into `table`.
-
-        `base`: entries come whole and are not there yet. `exact`: what is REMOVED must be there. `stamped`:
-        rows have stamps. `stamp_type` makes a stamped value, None for a state that keeps no stamps;
-        `default_stamp` is for rows without.
-        """
+    def __init__(self, table: StateTable, decoders: RowDecoders, rules: FileRules) -> None:
         self.table = table
-        self.keys = keys
-        self.namespaces = namespaces
-        self.user_keys = user_keys
-        self.values = values
-        self.group_of = group_of
-        self.base = base
-        self.exact = exact
-        self.stamped = stamped
-        self.stamp_type = stamp_type
-        self.default_stamp = default_stamp
+        self.keys = decoders.key
+        self.namespaces = decoders.namespace
+        self.user_keys = decoders.user_key
+        self.values = decoders.value
+        self.group_of = table.context.grouper
+        self.base = rules.base
+        self.exact = rules.exact
+        self.stamped = rules.stamped
+        self.keeps_stamps = rules.keeps_stamps
+        self.decided_stamp = rules.decided_stamp
         self.row = 0
         self.last_group = None
         self.last_key = b""
@@ -172,15 +149,14 @@ class BulkLoader:
         return 0
 
     def end_run(self, columns: RowColumns, stop: cython.Py_ssize_t) -> int:
-        """Remember where the run ended, for the next batch."""
+        """Note the last entry of the run, which the next batch may continue."""
         self.last_group = self.group
         self.last_key = raw_at(columns.keys, stop - 1)
         self.last_namespace = raw_at(columns.namespaces, stop - 1)
         return 0
 
     def begin_entry(self, columns: RowColumns, row: cython.Py_ssize_t) -> int:
-        """1 if an entry begins with this row, 0 if the one before goes on; `key` and `namespace` are the
-        row's."""
+        """Return 1 if this row begins an entry, 0 if it continues one; sets `key` and `namespace`."""
         order: cython.int = 1
         within: cython.bint = self.namespace_row >= 0
         if within:
@@ -192,7 +168,7 @@ class BulkLoader:
             before = (self.last_key, self.last_namespace)
             order = (here > before) - (here < before)
         if order < 0:
-            raise BadRow("keys and namespaces do not ascend, or an entry is there twice")
+            raise BadRow("keys and namespaces do not ascend, or an entry occurs twice")
         if order == 0 and within:
             return 0
         if not within or order_of(columns.namespaces, row, self.namespace_row) != 0:
@@ -210,12 +186,12 @@ class BulkLoader:
         value = None if is_null(columns.values, row) else value_at(self.values, columns.values, row)
         if has_stamp(columns, row) != self.stamped:
             raise BadRow("the stamp is missing" if self.stamped else "there is a stamp, the state has none")
-        if self.stamp_type is None:
+        if not self.keeps_stamps:
             return value
-        return self.stamp_type(value, columns.stamps[row] if self.stamped else self.default_stamp)  # type: ignore[arg-type]
+        return Stamped(value, columns.stamps[row] if self.decided_stamp is None else self.decided_stamp)
 
     def check_empty(self, columns: RowColumns, row: cython.Py_ssize_t) -> int:
-        """Refuse a CLEARED with anything to it."""
+        """Reject a CLEARED that has a user key, a value or a stamp."""
         if not is_null(columns.user_keys, row) or not is_null(columns.values, row) or has_stamp(columns, row):
             raise BadRow("a cleared entry has a user key, a value or a stamp")
         return 0

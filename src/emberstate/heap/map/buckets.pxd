@@ -4,7 +4,7 @@ from emberstate.heap.map.geometry cimport (
     LOOKED_AT_PER_STEP, MOVED_PER_STEP, PAGE_MASK, PAGE_SHIFT, PREFETCH_DISTANCE,
 )
 from emberstate.heap.map.page_table cimport PageTable
-from emberstate.heap.map.snapshots cimport Snapshot, SnapshotRegistry
+from emberstate.heap.map.snapshots cimport SnapshotPoint, SnapshotRegistry
 from emberstate.heap.map.interface cimport StateMap
 from emberstate.heap.map.entry cimport StateMapEntry, new_entry
 from emberstate.heap.map.value_kind cimport ValueKind

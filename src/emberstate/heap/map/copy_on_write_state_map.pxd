@@ -2,7 +2,7 @@ from emberstate.heap.map.before_images cimport MapImage
 from emberstate.heap.map.buckets cimport CopyOnWriteBuckets, head_of
 from emberstate.heap.map.geometry cimport ABSENT_PAIR, SHARED_ENTRY
 from emberstate.heap.map.page_table cimport PageTable
-from emberstate.heap.map.snapshots cimport Snapshot
+from emberstate.heap.map.snapshots cimport SnapshotPoint
 from emberstate.heap.map.entry cimport StateMapEntry
 from emberstate.heap.map.value_kind cimport ValueKind
 

@@ -19,7 +19,7 @@ from emberstate.heap.map.buckets import CopyOnWriteBuckets
 from emberstate.heap.map.entry import StateMapEntry
 from emberstate.heap.map.interface import StateMapStatistics
 from emberstate.heap.map.page_table import PageTable
-from emberstate.heap.map.snapshots import Snapshot
+from emberstate.heap.map.snapshots import SnapshotPoint
 from emberstate.heap.map.value_kind import ValueKind
 from emberstate.heap.map.visitor import DEFAULT_MAX_BUCKETS, IncrementalVisitor, check_max_buckets
 from emberstate.state.changes import ABSENT, EntryChange
@@ -232,18 +232,18 @@ class CopyOnWriteStateMap(CopyOnWriteBuckets):
         """Read this map as a live snapshot of its registry saw it: `get`, `in`, `len`, iteration."""
         from emberstate.heap.map.snapshot_reader import CopyOnWriteStateMapSnapshot
 
-        point: Snapshot = point_of(snapshot, Snapshot)
+        point: SnapshotPoint = point_of(snapshot, SnapshotPoint)
         self.registry.check_live(point)
         return CopyOnWriteStateMapSnapshot(self, point)
 
     def changes(self, snapshot: Any) -> list[EntryChange]:
         """List the entries that differ from `snapshot`, a record each; costs as much as was touched."""
-        point: Snapshot = point_of(snapshot, Snapshot)
+        point: SnapshotPoint = point_of(snapshot, SnapshotPoint)
         self.registry.check_live(point)
         self.registry.seal()
         return self.registry.undisturbed(self._changes, point)  # type: ignore[no-any-return]
 
-    def _changes(self, point: Snapshot) -> list[EntryChange]:
+    def _changes(self, point: SnapshotPoint) -> list[EntryChange]:
         images: list[MapImage] = self.images_since(point.version)
         kind: ValueKind = self.kind
         seen: set[tuple[Any, Any]] | None = set() if len(images) > 1 else None
@@ -272,7 +272,7 @@ class CopyOnWriteStateMap(CopyOnWriteBuckets):
                     result.append((entry.key, entry.namespace, steps))
         return result
 
-    def put_back(self, snapshot: Snapshot) -> None:
+    def put_back(self, snapshot: SnapshotPoint) -> None:
         """Roll this map back; only `SnapshotRegistry.roll_back` calls it, under its lock."""
         from emberstate.heap.map.roll_back import roll_back_map
 

@@ -15,7 +15,7 @@ import dataclasses
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
-from emberstate.heap.map.snapshots import Snapshot, SnapshotRegistry
+from emberstate.heap.map.snapshots import SnapshotPoint, SnapshotRegistry
 from emberstate.heap.map.value_kind import ValueKind
 from emberstate.state.changes import EntryChange
 from emberstate.state.points import point_of
@@ -128,9 +128,9 @@ class StateMap:
 
     def roll_back(self, snapshot: Any) -> None:
         """Roll this map, and all maps of its registry, back to `snapshot`."""
-        self.registry.roll_back(point_of(snapshot, Snapshot))
+        self.registry.roll_back(point_of(snapshot, SnapshotPoint))
 
-    def put_back(self, snapshot: Snapshot) -> None:
+    def put_back(self, snapshot: SnapshotPoint) -> None:
         """Roll this map back; only `SnapshotRegistry.roll_back` calls it, under its lock."""
         raise NotImplementedError
 

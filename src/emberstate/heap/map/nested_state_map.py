@@ -23,7 +23,7 @@ from typing import Any
 
 from emberstate.errors import InvariantError, StateTypeError
 from emberstate.heap.map.interface import StateMap, StateMapStatistics, as_pair
-from emberstate.heap.map.snapshots import Snapshot, SnapshotRegistry
+from emberstate.heap.map.snapshots import SnapshotPoint, SnapshotRegistry
 from emberstate.heap.map.value_kind import ValueKind
 from emberstate.heap.map.visitor import DEFAULT_MAX_BUCKETS, IncrementalVisitor, check_max_buckets
 from emberstate.state.changes import ABSENT, EntryChange
@@ -180,17 +180,17 @@ class NestedStateMap(StateMap):
 
     def open(self, snapshot: Any) -> NestedStateMapSnapshot:
         """Read this map as a live snapshot of its registry saw it: `get`, `in`, `len`, iteration."""
-        point = point_of(snapshot, Snapshot)
+        point = point_of(snapshot, SnapshotPoint)
         self.registry.check_live(point)
         return NestedStateMapSnapshot(self, point)
 
-    def freeze(self, snapshot: Snapshot) -> None:
+    def freeze(self, snapshot: SnapshotPoint) -> None:
         """Copy all states for `snapshot`, which is being taken; everything is sealed."""
         snapshot.frozen[self] = self._copied(self.namespaces)
 
     def changes(self, snapshot: Any) -> list[EntryChange]:
         """List the entries that differ from `snapshot`, a record each. O(all entries)."""
-        point = point_of(snapshot, Snapshot)
+        point = point_of(snapshot, SnapshotPoint)
         self.registry.check_live(point)
         self.registry.seal()
         frozen = self.frozen_by(point)
@@ -208,13 +208,13 @@ class NestedStateMap(StateMap):
                     result.append((key, namespace, steps))
         return result
 
-    def put_back(self, snapshot: Snapshot) -> None:
+    def put_back(self, snapshot: SnapshotPoint) -> None:
         """Roll this map back; only `SnapshotRegistry.roll_back` calls it, under its lock."""
         self.namespaces = self._copied(self.frozen_by(snapshot))
         self.size = sum(map(len, self.namespaces.values()))
         self.modifications += 1
 
-    def frozen_by(self, snapshot: Snapshot) -> _Nested:
+    def frozen_by(self, snapshot: SnapshotPoint) -> _Nested:
         """Return what `snapshot` keeps of this map: nothing, if the map was made after it."""
         frozen: _Nested = snapshot.frozen.get(self, {})
         return frozen
@@ -334,7 +334,7 @@ class NestedStateMapSnapshot:
 
     __slots__ = ("_map", "point")
 
-    def __init__(self, map: NestedStateMap, point: Snapshot) -> None:
+    def __init__(self, map: NestedStateMap, point: SnapshotPoint) -> None:
         self._map = map
         #: The snapshot of the whole registry.
         self.point = point

@@ -17,7 +17,7 @@ from emberstate.heap.map.before_images import BeforeImages, MapImage
 from emberstate.heap.map.buckets import CopyOnWriteBuckets
 from emberstate.heap.map.entry import StateMapEntry
 from emberstate.heap.map.page_table import PageTable
-from emberstate.heap.map.snapshots import Snapshot
+from emberstate.heap.map.snapshots import SnapshotPoint
 from emberstate.state.changes import ABSENT
 
 if not cython.compiled:  # compiled, they are C functions
@@ -26,7 +26,7 @@ if not cython.compiled:  # compiled, they are C functions
 _EMPTY_CAPACITY = 4
 
 
-def roll_back_map(map: CopyOnWriteBuckets, snapshot: Snapshot) -> None:
+def roll_back_map(map: CopyOnWriteBuckets, snapshot: SnapshotPoint) -> None:
     """Roll `map`, which changed since `snapshot`, back to it."""
     map.enter_epoch()
     images: list[MapImage] = map.images_since(snapshot.version)

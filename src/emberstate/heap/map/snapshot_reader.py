@@ -21,7 +21,7 @@ from emberstate.heap.map.entry import StateMapEntry
 from emberstate.heap.map.geometry import PAGE_MASK, PAGE_SHIFT, SHARD_SHIFT
 from emberstate.heap.map.interface import as_pair
 from emberstate.heap.map.page_table import PageTable
-from emberstate.heap.map.snapshots import Snapshot
+from emberstate.heap.map.snapshots import SnapshotPoint
 
 
 class CopyOnWriteStateMapSnapshot:
@@ -39,7 +39,7 @@ class CopyOnWriteStateMapSnapshot:
 
     __slots__ = ("_map", "point")
 
-    def __init__(self, map: CopyOnWriteStateMap, point: Snapshot) -> None:
+    def __init__(self, map: CopyOnWriteStateMap, point: SnapshotPoint) -> None:
         self._map = map
         #: The snapshot of the whole registry.
         self.point = point

@@ -1,4 +1,4 @@
-cdef class Snapshot:
+cdef class SnapshotPoint:
     cdef readonly SnapshotRegistry registry
     cdef readonly unsigned int version
     cdef readonly list images
@@ -21,8 +21,8 @@ cdef class SnapshotRegistry:
     cpdef bint same(self, object one, object other) except -1
     cpdef Py_hash_t hash_of(self, object value) except? -1
     cpdef refuse_change(self)
-    cpdef Snapshot snapshot(self)
-    cpdef release(self, Snapshot snapshot)
+    cpdef SnapshotPoint snapshot(self)
+    cpdef release(self, SnapshotPoint snapshot)
     cpdef seal(self)
     cpdef touch(self)
     cpdef bint branched(self)

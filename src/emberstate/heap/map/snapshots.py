@@ -37,7 +37,7 @@ FIRST_VERSION = 1  # 0 is older than every snapshot: the version of a sealed sta
 MAX_VERSION = 2**32 - 2
 
 
-class Snapshot:
+class SnapshotPoint:
     """A point in time of every map of one registry; a context manager that releases it.
 
     >>> registry = SnapshotRegistry()
@@ -75,7 +75,7 @@ class Snapshot:
                 f"Keep it open while it is read (`with … as snapshot:`), or take a new one."
             )
 
-    def __enter__(self) -> Snapshot:
+    def __enter__(self) -> SnapshotPoint:
         return self
 
     def __exit__(
@@ -102,7 +102,7 @@ class SnapshotRegistry:
     version: int
     required: int
     epoch: int
-    live: list[Snapshot]
+    live: list[SnapshotPoint]
     lock: threading.RLock
     lenders: list[Any]  # maps with values lent since the last seal
     synchronous: list[Any]  # maps that copy themselves when a snapshot is taken
@@ -126,7 +126,7 @@ class SnapshotRegistry:
 
     # -- the owner's thread ----------------------------------------------------------------------------------
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> SnapshotPoint:
         """Take a snapshot of every map: O(1), plus what was lent and not sealed yet."""
         if self.busy:
             self.refuse_change()
@@ -139,7 +139,7 @@ class SnapshotRegistry:
                     f"taking a snapshot failed: the version counter reached {MAX_VERSION}. "
                     f"Take a checkpoint and restart the process."
                 )
-            snapshot = Snapshot(self, self.version + 1)
+            snapshot = SnapshotPoint(self, self.version + 1)
             self.version += 1
             self.live.append(snapshot)
             self._moved()
@@ -151,7 +151,7 @@ class SnapshotRegistry:
             raise
         return snapshot
 
-    def roll_back(self, snapshot: Snapshot) -> None:
+    def roll_back(self, snapshot: SnapshotPoint) -> None:
         """Roll every map back to `snapshot`; costs as much as was touched since.
 
         The snapshot stays live and can be rolled back to again. Newer live snapshots stay readable, on a side
@@ -233,7 +233,7 @@ class SnapshotRegistry:
 
     # -- any thread ------------------------------------------------------------------------------------------
 
-    def release(self, snapshot: Snapshot) -> None:
+    def release(self, snapshot: SnapshotPoint) -> None:
         """Release `snapshot`; the module's docstring says which thread does the work."""
         self._check_mine(snapshot)
         with self.lock:
@@ -247,7 +247,7 @@ class SnapshotRegistry:
                 self._drop_oldest()
             self._moved()
 
-    def check_live(self, snapshot: Snapshot) -> None:
+    def check_live(self, snapshot: SnapshotPoint) -> None:
         """Raise unless `snapshot` is one of this registry's and was not released."""
         self._check_mine(snapshot)
         snapshot.check_live()
@@ -263,7 +263,7 @@ class SnapshotRegistry:
 
     # -- under the lock --------------------------------------------------------------------------------------
 
-    def _check_mine(self, snapshot: Snapshot) -> None:
+    def _check_mine(self, snapshot: SnapshotPoint) -> None:
         if snapshot.registry is not self:
             raise ValueError(f"snapshot {snapshot.version} belongs to another registry. Use it there.")
 

@@ -1,5 +1,5 @@
 from emberstate.heap.map.copy_on_write_state_map cimport CopyOnWriteStateMap
-from emberstate.heap.map.snapshots cimport Snapshot, SnapshotRegistry
+from emberstate.heap.map.snapshots cimport SnapshotPoint, SnapshotRegistry
 from emberstate.heap.map.value_kind cimport ValueKind
 
 cdef Py_ssize_t position_in(tuple small, object user_key) except -2

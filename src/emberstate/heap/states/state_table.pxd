@@ -1,4 +1,4 @@
-from emberstate.heap.map.snapshots cimport Snapshot, SnapshotRegistry
+from emberstate.heap.map.snapshots cimport SnapshotPoint, SnapshotRegistry
 from emberstate.heap.map.interface cimport StateMap
 from emberstate.heap.map.value_kind cimport ValueKind
 from emberstate.state.key_context cimport KeyContext

@@ -20,7 +20,7 @@ import cython
 
 from emberstate.heap.map.copy_on_write_state_map import CopyOnWriteStateMap
 from emberstate.heap.map.interface import StateMap
-from emberstate.heap.map.snapshots import Snapshot, SnapshotRegistry
+from emberstate.heap.map.snapshots import SnapshotPoint, SnapshotRegistry
 from emberstate.heap.map.value_kind import ValueKind
 from emberstate.state.changes import EntryChange
 from emberstate.state.key_context import KeyContext
@@ -160,7 +160,12 @@ class StateTable:
         for _, map in self.used_maps():
             yield from map
 
-    def changes(self, snapshot: Snapshot) -> list[tuple[int, EntryChange]]:
+    def entries(self, key_group: int, point: SnapshotPoint) -> Iterator[tuple[Any, Any, Any]]:
+        """Iterate over (key, namespace, state) of one owned key group at `point`, from any thread; states are views."""
+        map = self.map_of(key_group)
+        return iter(()) if map is None else iter(map.open(point))
+
+    def changes(self, snapshot: SnapshotPoint) -> list[tuple[int, EntryChange]]:
         """(key group, record) for every entry that differs from `snapshot`, key groups ascending."""
         return [(group, change) for group, map in self.used_maps() for change in map.changes(snapshot)]
 

@@ -24,9 +24,9 @@ from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
 from emberstate.codec import Codec
-from emberstate.errors import InvariantError, StateTypeError
+from emberstate.errors import InvariantError
 from emberstate.heap.map.interface import StateMap
-from emberstate.heap.map.snapshots import Snapshot
+from emberstate.heap.map.snapshots import SnapshotPoint
 from emberstate.heap.states.map_state import HeapMapState
 from emberstate.heap.states.state_table import StateTable
 from emberstate.heap.states.timer_index import TimerIndex
@@ -53,6 +53,8 @@ class HeapTimerQueue(TimerQueue):
         "namespace_codec",
         "table",
     )
+
+    table: StateTable
 
     def __init__(self, table: StateTable, namespace_codec: Codec[Any]) -> None:
         self.table = table
@@ -159,7 +161,7 @@ class HeapTimerQueue(TimerQueue):
 
     # -- points in time -------------------------------------------------------------------------------------
 
-    def after_roll_back(self, snapshot: Snapshot) -> None:
+    def after_roll_back(self, snapshot: SnapshotPoint) -> None:
         """Make the index what it was when `snapshot` was taken, at the cost of what was touched since."""
         undone: list[tuple[int, _Indexed, bool]] = []
         while self._journal and self._journal[-1][0] >= snapshot.version:
@@ -191,19 +193,6 @@ class HeapTimerQueue(TimerQueue):
         for key, _, timers in map:
             for time, name, namespace in timers:
                 yield Timer(time, key, name, namespace)
-
-    def _checked(self, time: int, name: str, namespace: Hashable) -> tuple[int, str, Hashable]:
-        """The timer as the set holds it, if it can be one: 1, 1.0 and True are never one time."""
-        if type(time) is not int or not -(2**63) <= time < 2**63:
-            raise StateTypeError(f"time of timer {name!r} must be an int64 of microseconds, found {time!r}")
-        if type(name) is not str or not name:
-            raise StateTypeError(f"a timer needs a name, found {name!r}: it tells timers of one key apart")
-        if type(namespace) is not self.namespace_codec.type or type(namespace) is not str:
-            try:
-                self.namespace_codec.check_deep(namespace)
-            except StateTypeError as error:
-                raise StateTypeError(f"namespace of a timer in queue {self.table.name!r}: {error}") from None
-        return time, name, namespace
 
     def _indexed(self, timer: tuple[int, str, Any], key: Any, group: int) -> _Indexed:
         time, name, namespace = timer

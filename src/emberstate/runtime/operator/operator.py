@@ -229,6 +229,7 @@ class KeyedOperator:
         self.backend.roll_back(snapshot.keyed)
         broadcast = self.broadcast_backend
         if broadcast is not None:
+            assert snapshot.broadcast is not None  # `snapshot` takes both
             broadcast.roll_back(snapshot.broadcast)
         self._watermark = snapshot.watermark
         self._runner.renew()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import TracebackType
 
-from emberstate.state.keyed_state_backend import KeyedStateSnapshot
+from emberstate.state.keyed_state_snapshot import KeyedStateSnapshot
 
 
 class OperatorSnapshot:

@@ -1,23 +1,26 @@
 """Removing what has expired although nobody reads it, a little at a time: the part that all backends share.
 
-A backend gives one sweep per state with time to live: an iterator that looks at a bounded part of the state with
+A backend makes one sweep per state with time to live: an iterator that looks at a bounded part of the state with
 every step and removes what has expired there, by ordinary changes, which a commit writes and a roll-back undoes.
-`TtlCleanUp` goes through the sweeps, pass after pass, and stops where the caller's budget ends.
+`TtlCleanUp` goes through the sweeps, pass after pass, and stops when the caller's budget is spent.
 
-Who drives the backend calls it at the end of a transaction, when all rows and timers have been handled. So what a
-transaction sees does not depend on how far the clean-up has come: a rerun from the same snapshot reads the same,
-also of states that show what has expired until it is cleaned up. How far it has come is not rolled back; a rerun
-goes on where the failed attempt stopped.
+The operator calls it at the end of a transaction, when all rows and timers have been handled. So what a transaction
+sees does not depend on the position of the clean-up: a rerun from the same snapshot reads the same, also of states
+that show what has expired until it is cleaned up. The position is not rolled back; a rerun resumes where the failed
+attempt stopped.
 
 Thread safety: the backend's owner thread.
 """
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from emberstate.state.ttl.config import TtlClock, TtlConfig
 
 
 class SweptPart(NamedTuple):
@@ -27,8 +30,26 @@ class SweptPart(NamedTuple):
     removed: int
 
 
-#: One walk over all that one state holds.
+#: One walk over all content of one state.
 Sweep = Iterator[SweptPart]
+
+
+class TtlSweep(abc.ABC):
+    """Makes the sweeps of one backend."""
+
+    __slots__ = ("_clock",)
+
+    def __init__(self, clock: TtlClock) -> None:
+        self._clock = clock
+
+    @abc.abstractmethod
+    def sweep(self, table: Any, ttl: TtlConfig) -> Sweep:
+        """Walk over all content of one state; the walk ends at once while its time is not known."""
+
+    def _horizon(self, ttl: TtlConfig) -> int | None:
+        """Content stamped at or before this time has expired; None while the time is not known."""
+        now = self._clock.reading(ttl.time)
+        return None if now is None else now - ttl.micros
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -53,7 +74,7 @@ class TtlCleanUp:
     __slots__ = ("_looked_at", "_passes", "_removed", "_sweeps", "_walk")
 
     def __init__(self, sweeps: Callable[[], Iterable[Sweep]]) -> None:
-        """`sweeps` gives those of a new pass."""
+        """`sweeps` returns the sweeps of a new pass."""
         self._sweeps = sweeps
         self._walk: Iterator[SweptPart] | None = None
         self._looked_at = 0
@@ -61,9 +82,9 @@ class TtlCleanUp:
         self._passes = 0
 
     def run(self, budget: int) -> int:
-        """Go on until about `budget` values have been looked at, or all of them once; how many were removed."""
+        """Look at about `budget` values, or at all of them once; returns how many were removed."""
         if budget < 1:
-            raise ValueError(f"the budget of a clean-up must be at least 1, found {budget!r}")
+            raise ValueError(f"the budget of a clean-up must be at least 1, got {budget!r}")
         looked_at = removed = 0
         whole = False
         while looked_at < budget:
@@ -75,7 +96,7 @@ class TtlCleanUp:
                 self._walk = None
                 self._passes += 1
                 if whole:
-                    break  # everything was looked at by this call
+                    break  # this call has looked at everything
                 continue
             looked_at += part.looked_at
             removed += part.removed

@@ -1,9 +1,9 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False
-"""The columns of a record batch of a state file, as memory: what the bulk loader reads rows from.
+"""The columns of a record batch of a state file, as memory: where a backend's loaders read rows.
 
-Cells are those of Arrow's binary columns: bytes, offsets of 32 bits, a bitmap of what is not null. Scalars
-are decoded here (compiled), straight from the column's bytes, if they have one of the forms that an encoder
-writes; anything else is the codec's to decode or to refuse.
+Cells are those of Arrow's binary columns: bytes, offsets of 32 bits, a bitmap of what is not null. Compiled code
+decodes scalars straight from the column's bytes if they have one of the forms that an encoder writes; the codec
+decodes or rejects anything else.
 
 Invariants: the buffers fit one another, which Arrow's full validation has established; they do not change.
 
@@ -29,15 +29,15 @@ if not cython.compiled:  # compiled, these are C constants and functions of the 
         return 0
 
     def is_null(cells: Cells, row: int) -> bool:
-        """Whether there is no cell."""
+        """Whether a cell is null."""
         return cells.nulls and not (cells.valid[row >> 3] >> (row & 7)) & 1
 
     def raw_at(cells: Cells, row: int) -> bytes:
-        """A cell."""
+        """The bytes of a cell."""
         return bytes(cells.data[cells.offsets[row] : cells.offsets[row + 1]])
 
     def order_of(cells: Cells, row: int, other: int) -> int:
-        """Below, equal to or above 0, as a cell's bytes are to those of another."""
+        """Below, equal to or above 0, as a cell's bytes compare to those of another."""
         one, two = raw_at(cells, row), raw_at(cells, other)
         return (one > two) - (one < two)
 
@@ -49,6 +49,9 @@ if not cython.compiled:  # compiled, these are C constants and functions of the 
         """Whether the row has a stamp."""
         return not columns.stamp_nulls or (columns.stamp_valid[row >> 3] >> (row & 7)) & 1 == 1
 
+
+#: key, namespace, step, user key, value, stamp
+StoredRow = tuple[bytes, bytes, int, bytes | None, bytes | None, int | None]
 
 #: The kinds of scalar that compiled code decodes by itself.
 SCALARS = {"int": 1, "str": 2, "float": 3, "bytes": 4}
@@ -62,7 +65,7 @@ class BadRow(Exception):
 
 
 class Cells:
-    """A binary column: the bytes of all cells, and where each begins."""
+    """A binary column: the bytes of all cells, and the offset of each."""
 
     __slots__ = ("data", "nulls", "offsets", "valid")
 
@@ -89,7 +92,7 @@ class Decoder:
     kind: int
 
     def __init__(self, decode: Callable[[bytes], Any], scalar: str | None) -> None:
-        """`scalar`: one of `SCALARS` if that is all that `decode` decodes, else None."""
+        """`scalar` is one of `SCALARS` if `decode` decodes nothing else, else None."""
         self.decode = decode
         self.kind = 0 if scalar is None else SCALARS.get(scalar, 0)
 
@@ -137,8 +140,11 @@ class RowColumns:
         self.stamp_valid = _NOTHING if stamp_valid is None else stamp_valid
 
     def runs(self) -> list[tuple[int, int, int, int]]:
-        """(start, stop, key group, state) of the rows of each state in each key group; BadRow unless
-        ascending."""
+        """(start, stop, key group, state) of the rows of each state in each key group.
+
+        Raises:
+            BadRow: key groups, or states in a key group, do not ascend.
+        """
         found: list[tuple[int, int, int, int]] = []
         count: cython.Py_ssize_t = len(self.ops)
         start: cython.Py_ssize_t = 0
@@ -153,4 +159,24 @@ class RowColumns:
                     raise BadRow(f"row {row}: key group and state do not ascend")
             found.append((start, row, self.key_groups[start], self.states[start]))
             start = row
+        return found
+
+    def key_group(self, row: cython.Py_ssize_t) -> int:
+        """The key group of a row."""
+        group: int = self.key_groups[row]
+        return group
+
+    def rows(self, start: cython.Py_ssize_t, stop: cython.Py_ssize_t) -> list[StoredRow]:
+        """The rows [start, stop), for a loader that does not read the columns itself."""
+        found: list[StoredRow] = []
+        row: cython.Py_ssize_t
+        for row in range(start, stop):
+            found.append((
+                raw_at(self.keys, row),
+                raw_at(self.namespaces, row),
+                self.ops[row],
+                None if is_null(self.user_keys, row) else raw_at(self.user_keys, row),
+                None if is_null(self.values, row) else raw_at(self.values, row),
+                self.stamps[row] if has_stamp(self, row) else None,
+            ))
         return found
