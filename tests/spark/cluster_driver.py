@@ -91,7 +91,7 @@ class Driver:
     def placement(self) -> dict[int, str]:
         """Where the slots are to be."""
         assert self._pipeline is not None and self._pipeline._runner is not None
-        return self._pipeline._runner._anchor.placement
+        return self._pipeline._runner.stages.anchor.placement
 
     def failure(self) -> str | None:
         """Why the query has ended."""

@@ -75,8 +75,11 @@ def open_and_die(root: Path) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_killed_between_the_opening_from_a_savepoint_and_the_first_batch(stream: Stream) -> None:
-    """Catches: watermark and greatest event time forgotten with the process that opened the job: a late row counts."""
+def test_killed_between_the_opening_from_a_savepoint_and_the_first_batch(
+    stream: Stream, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Catches: watermark and greatest event time forgotten with the process that opened the job: a late row counts; a
+    late row that is dropped without a word in the log."""
     stream.add([("a", at(0), 1), ("a", at(100), 2)], [("a", at(101), 3)])
     query = stream.start(pipeline := add_up(stream.pipeline(), Kept()))
     query.processAllAvailable()
@@ -94,5 +97,7 @@ def test_killed_between_the_opening_from_a_savepoint_and_the_first_batch(stream:
     job(rows, 0)
     assert kept.rows == [("a", 26, 1)]
     assert job.last_progress is not None and job.last_progress.late_rows_dropped == 1
+    (warning,) = [one for one in caplog.records if "late rows" in one.getMessage()]
+    assert (warning.levelname, warning.args) == ("WARNING", ("job", "totals", 1))
     job(rows.limit(0), 1)
     assert job.last_progress.watermark == at(102)

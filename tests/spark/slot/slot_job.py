@@ -24,8 +24,8 @@ from emberstate.runtime.operator.stage_spec import StageSpec
 from emberstate.runtime.rows.keyed_input import KeyedInput
 from emberstate.runtime.rows.outputs import read_output
 from emberstate.runtime.rows.row import RowType
-from emberstate.spark.slot.address import Executor, address_of
-from emberstate.spark.slot.client import SlotId, run_in_slot
+from emberstate.spark.slot.address import Executor, SlotId, address_of
+from emberstate.spark.slot.client import run_in_slot
 from emberstate.spark.slot.messages import SlotAnswer, SlotProgram, SlotRequest, program_digest
 from tests.patience import PATIENCE
 from tests.spark.slot.slot_functions import COLUMNS, Adding

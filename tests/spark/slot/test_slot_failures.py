@@ -124,8 +124,9 @@ def test_a_missing_module_says_which_and_how_to_ship_it(world: World, monkeypatc
     with monkeypatch.context() as here:
         here.syspath_prepend(str(folder))
         job = world.job(function=importlib.import_module("rules_of_mine").Mine())
-    with pytest.raises(InstallationError, match=r"operator 'sums'.*needs module 'rules_of_mine'.*--py-files or spark"):
+    with pytest.raises(InstallationError, match=r"'rules_of_mine'.*--py-files or spark") as caught:
         job.attempted([("a", 1, "")])
+    assert (caught.value.operator, caught.value.slot, caught.value.batch) == ("sums", 0, 0)
     monkeypatch.syspath_prepend(str(folder))
     assert job.run([("a", 1, "")])[1] == {"a": 1}, "the path comes with the program"
 
@@ -141,7 +142,7 @@ def test_a_program_that_cannot_be_loaded_is_refused_with_its_reason(world: World
     ):
         with pytest.raises(error, match=said):
             with_program(job, program).attempted([("a", 1, "")])
-    with pytest.raises(CorruptionError, match="not the one that was announced"):
+    with pytest.raises(CorruptionError, match="digest"):
         job.attempted([("a", 1, "")], program=program_digest(good))
     assert with_program(job, good).run([("a", 1, "")])[1] == {"a": 1}
 
@@ -157,7 +158,7 @@ def test_a_slot_that_cannot_start_says_what_it_printed(world: World, monkeypatch
         job.attempted([("a", 1, "")])
     monkeypatch.undo()
     monkeypatch.setattr(sys, "executable", str(folder / "no python"))
-    with pytest.raises(SlotError, match=r"cannot be started with .*no python"):
+    with pytest.raises(SlotError, match="no python"):
         job.attempted([("a", 1, "")])
 
 

@@ -1,11 +1,11 @@
-"""Where a slot is found: an abstract Unix socket, whose name follows from what the slot is and from a secret.
+"""The address of a slot: an abstract Unix socket, whose name is a digest of the slot's identity and a secret.
 
-An abstract name (Linux) is no file: it is gone with the last process that holds the socket, whatever that dies of.
-It has no permissions either. So nobody can guess it who does not have the application's token, and both sides ask the
-kernel whose process the other one is. Names that are in use can be seen by every user, who may take one when its slot
-has ended: a slot has several names, and one that somebody else holds is passed over.
+An abstract name (Linux) is no file: it goes with the last process that holds the socket, however that ends. It has no
+permissions either: so the name cannot be guessed without the application's token, and both sides ask the kernel for the
+user of the other. Every user can see names in use, and may take one when its slot has ended: a slot has several names,
+and skips one that another user holds.
 
-A slot belongs to an executor. A Python worker knows its executor as its grandparent: workers are forked by
+A slot belongs to an executor. A Python worker finds its executor as its grandparent: workers are forked by
 pyspark's daemon, which the executor's JVM has started.
 
 Thread safety: pure functions.
@@ -24,24 +24,24 @@ from typing import Final, Self
 
 from emberstate.spark.slot.process_watch import ProcessId, parent_of
 
-#: What a slot's process runs.
+#: The module that a slot's process runs.
 SLOT_MODULE: Final = "emberstate.spark.slot.process"
 _CREDENTIALS: Final = struct.Struct("3i")  # pid, uid, gid
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SlotId:
-    """A slot of a job in an application, and what opens it.
+    """The identity of a slot, its secret and its limits.
 
-    The token is a secret of the application: the same for all starts of the job there. `idle_seconds` is how long
-    the slot's process lives without requests until it has been told its program. If the function does not return
-    within `stuck_seconds` after a later attempt has come, the process ends, so that the attempt gets another. Whoever
-    waits for it ends it if it makes no progress for `stall_seconds`.
+    `token` is a secret of the application, the same for all starts of the job there. The process ends after
+    `idle_seconds` without a request, until its program gives another limit; and if the function does not return within
+    `stuck_seconds` after a later attempt has come, so that the attempt gets a new process. A task that waits for the
+    process kills it if it makes no progress for `stall_seconds`.
     """
 
     application: str
     job: str
-    #: The identity of the job's location: a directory may be copied, or deleted and made again.
+    #: The identity of the job's location; a path may be copied, or deleted and made again.
     location: str = ""
     operator: str
     slot: int
@@ -52,7 +52,7 @@ class SlotId:
 
     @property
     def arguments(self) -> list[str]:
-        """How the slot's process is told from all others, also by those who read ps."""
+        """The arguments that identify the slot's process, also in ps."""
         return [SLOT_MODULE, "--job", self.job, "--operator", self.operator, "--slot", str(self.slot)]
 
     def __str__(self) -> str:
@@ -81,7 +81,7 @@ def _this_process() -> ProcessId:
 
 
 def address_of(slot_id: SlotId, executor: Executor, number: int = 0) -> bytes:
-    """The name of the slot's socket: the first, or one of the others if those before are taken by somebody else."""
+    """The name of the slot's socket; `number` counts its names, tried in order while another user holds one."""
     parts = [
         os.getuid(),
         slot_id.application,
@@ -99,7 +99,7 @@ def address_of(slot_id: SlotId, executor: Executor, number: int = 0) -> bytes:
 
 
 def peer_of(connection: socket.socket) -> tuple[int, int]:
-    """Which process is at the other end, and whose: pid and user id of who called `connect` there, or `listen`."""
+    """Pid and user id of the process at the other end, which called `connect` or `listen` there."""
     raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     pid, uid, _ = _CREDENTIALS.unpack(raw)
     return pid, uid

@@ -1,10 +1,10 @@
-"""`run_in_slot`: what a Spark task does. It finds the slot's process or starts it, and has it run the rows.
+"""`run_in_slot`: a Spark task's side of a slot. It finds or starts the slot's process, and streams the rows to it.
 
     connect (or spawn) → hello → WELCOME → request → (program) → GO → rows → END → answer
 
-Until GO nothing of the input has been taken: if the slot ends before, another one is started. Afterwards the task
-fails, and Spark runs it again. While rows are sent the client listens: a slot that fails says so at once. One that
-makes no progress for too long is ended, by whoever waits for it.
+Until GO no input has been read: if the slot ends before, the client starts another. After GO the task fails, and Spark
+runs it again. The client listens while it sends rows: a slot that fails says so at once. A slot that makes no progress
+for too long is killed by the client that waits for it.
 
 Thread safety: one thread at a time, that of the Spark task.
 """
@@ -39,23 +39,21 @@ from emberstate.spark.slot.peer import SlotPeer
 from emberstate.spark.slot.spawn import SpawnedSlot, spawn
 from emberstate.spark.slot.watch import StalledError, WatchedConnection
 
-__all__ = ["SlotId", "run_in_slot"]
-
 _log = logging.getLogger("emberstate.spark")
 
 #: How long a slot's process may take until it listens: it starts, and imports the library.
 START_SECONDS: Final = 120.0
-#: So many slots may end before they say GO.
+#: How many slots may end before GO until the task fails.
 _TRIES: Final = 4
-#: A process that has ended is one soon after its socket.
+#: How long to wait for a process whose socket has ended, in seconds.
 _FATE_SECONDS: Final = 2.0
 
-#: So many names a slot has: others than the first are for when somebody else holds it.
+#: Names of a slot's socket; the second and later ones are for when another user's process holds the first.
 _NAMES: Final = 16
-#: How long to wait for one who is about to start the slot, or to end, in seconds.
+#: How long to wait for a worker that is about to start the slot, or a slot that is about to end, in seconds.
 _TURN_SECONDS: Final = 0.005
 
-#: The slots that this process has started and that have not ended, by pid: to know how they end.
+#: Slots that this process has started and that still run, by pid.
 _spawned: dict[int, SpawnedSlot] = {}
 
 
@@ -69,17 +67,18 @@ def run_in_slot(
     executor: Executor | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> SlotAnswer:
-    """Have slot `slot_id` of this executor run a request on the rows of `batches`.
+    """Run a request on the rows of `batches` in slot `slot_id` of this executor.
 
-    `program` gives the pickled `SlotProgram` if the slot asks for it; `schema` is that of the rows if no batch comes
-    to tell it; `executor` is whom the slot belongs to (default: the executor of the calling worker). `clock` gives
-    the seconds for which the slot makes no progress.
+    `program` returns the pickled `SlotProgram` if the slot asks for it; `schema` is the rows' schema if there is no
+    batch; `executor` owns the slot (default: the executor of the calling worker). `clock` measures the time without
+    progress, in seconds.
 
     Raises:
-        SlotError: the slot ended meanwhile, or was ended since it made no progress; nothing is lost, run the task
+        SlotError: the slot's process ended, or made no progress and was killed. Nothing is lost: run the task
             again. Or a later attempt has taken over.
-        FencedError: the job was started again, and the slot serves that start.
-        EmberstateError: what the slot itself raised; of other classes, a UserFunctionError with the traceback.
+        FencedError: the job was started again, and the slot serves the later start.
+        EmberstateError: the slot raised it; an exception of another class becomes a UserFunctionError with its
+            traceback.
     """
     client = _SlotClient(slot_id, Executor.of_this_worker() if executor is None else executor, clock)
     try:
@@ -94,8 +93,8 @@ class _SlotClient:
         self._id = slot_id
         self._clock = clock
         self._executor = executor
-        self._pid = 0  # of the slot's process, once it is known
-        self._fate = ""  # of the last one that is gone
+        self._pid = 0  # of the slot's process; 0: not known yet
+        self._fate = ""  # how the last process ended
 
     def run(
         self,
@@ -109,24 +108,24 @@ class _SlotClient:
             try:
                 with contextlib.suppress(ConnectionEndedError):
                     self._stream(connection, batches, schema)
-                type_, payload = receive_frame(connection)  # or the last words of one that takes no more rows
+                type_, payload = receive_frame(connection)  # or the failure of a slot that reads no more rows
             except ConnectionEndedError as error:
                 raise SlotError(
                     f"{self._id}, batch {request.batch}: its process ended while it ran the task ({error}): "
-                    f"{self._found_fate()}. Nothing is lost: run the task again, and the state is restored."
+                    f"{self._found_fate()}. Nothing is lost: the task can run again, and restores the state."
                 ) from None
             except StalledError as stalled:
                 fate = self._end_stalled(connection, stalled)
                 raise SlotError(
-                    f"{self._id}, batch {request.batch}: {fate} Nothing is lost: run the task again, and the state "
-                    f"is restored. If one row or timer may take so long, give the pipeline a longer slot_stall."
+                    f"{self._id}, batch {request.batch}: {fate} Nothing is lost: the task can run again, and restores "
+                    f"the state. If one row or timer may take that long, give the pipeline a longer slot_stall."
                 ) from None
             if type_ is FrameType.FAILURE:
                 raise raised(SlotFailure.from_bytes(payload))
             return SlotAnswer.from_bytes(payload)
 
     def _stream(self, connection: WatchedConnection, batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> None:
-        """Send the rows, unless the slot has something to say."""
+        """Send the rows, until their end or until the slot sends something."""
         first = next(batches, None)
         sender = RowSender(connection, schema if first is None else first.schema)
         if first is not None:
@@ -140,7 +139,7 @@ class _SlotClient:
     # -- until GO -------------------------------------------------------------------------------------------
 
     def _reach(self, request: SlotRequest, program: Callable[[], bytes]) -> WatchedConnection:
-        """A connection to a slot that is where the request starts."""
+        """A connection to a slot that has said GO."""
         for _ in range(_TRIES):
             connection = None
             try:
@@ -152,7 +151,7 @@ class _SlotClient:
             except StalledError as stalled:
                 assert connection is not None
                 self._fate = self._end_stalled(connection, stalled)
-                _log.warning("%s, batch %d: %s Another is started.", self._id, request.batch, self._fate)
+                _log.warning("%s, batch %d: %s Starting another.", self._id, request.batch, self._fate)
             except BaseException:
                 if connection is not None:
                     connection.close()
@@ -160,12 +159,12 @@ class _SlotClient:
             if connection is not None:
                 connection.close()
         raise SlotError(
-            f"{self._id}, batch {request.batch}: its process ended {_TRIES} times before it was ready. The last "
-            f"one: {self._fate}. Nothing is lost."
+            f"{self._id}, batch {request.batch}: its process ended {_TRIES} times before it was ready, "
+            f"lastly: {self._fate}. Nothing is lost."
         )
 
     def _open(self, connection: WatchedConnection, request: SlotRequest, program: Callable[[], bytes]) -> bool:
-        """Say what is to be done, until the slot says GO; False if it has to be another slot."""
+        """Send hello, request and program until the slot says GO; False if the slot gives way to a new one."""
         try:
             connection.sendall(Hello.of(self._id.token, request).to_bytes())
         except (BrokenPipeError, ConnectionResetError) as error:
@@ -175,7 +174,7 @@ class _SlotClient:
             return False
         if type_ is FrameType.WELCOME:
             if self._pid in _spawned:
-                _spawned[self._pid].close()  # it prints to the log from here on
+                _spawned[self._pid].close()  # from here on it prints to the log
             send_frame(connection, FrameType.REQUEST, request.to_bytes())
             type_, payload = receive_frame(connection)
         if type_ is FrameType.NEED_PROGRAM:
@@ -185,11 +184,11 @@ class _SlotClient:
         if type_ is FrameType.FAILURE:
             raise raised(SlotFailure.from_bytes(payload))
         if type_ is not FrameType.GO:
-            raise ConnectionEndedError(f"it said {type_.name} where GO was expected")
+            raise ConnectionEndedError(f"expected GO, got {type_.name}")
         return True
 
     def _connected(self, request: SlotRequest) -> WatchedConnection:
-        """A connection to the slot, by the first of its names that nobody else holds."""
+        """A connection to the slot, by the first of its names that no other user holds."""
         for number in range(_NAMES):
             holder = "a process that does not listen"
             connection = self._connected_at(address_of(self._id, self._executor, number), request)
@@ -203,13 +202,12 @@ class _SlotClient:
                 connection.close()
             _log.warning("%s: name %d of its socket is held by %s", self._id, number, holder)
         raise SlotError(
-            f"{self._id}: all {_NAMES} names of its socket are held by others, the last by {holder}. They can be "
-            f"seen in /proc/net/unix (@emberstate-…): have whoever holds them stop it."
+            f"{self._id}: all {_NAMES} names of its socket are held by others, the last by {holder}. Find the "
+            f"processes by /proc/net/unix (@emberstate-…) and stop them."
         )
 
     def _connected_at(self, address: bytes, request: SlotRequest) -> socket.socket | None:
-        """A connection to whoever has this name, the slot being started if nobody has; None if one has it and does not
-        listen."""
+        """A connection to the process that has this name, starting the slot if none has; None if it does not listen."""
         started: SpawnedSlot | None = None
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:
@@ -220,12 +218,12 @@ class _SlotClient:
                 return connection
             except (ConnectionRefusedError, ConnectionResetError, BlockingIOError) as error:
                 connection.close()
-                busy = isinstance(error, BlockingIOError)  # more wait for it than it can count
+                busy = isinstance(error, BlockingIOError)  # its queue of connections is full
             except BaseException:
                 connection.close()
                 raise
             if started is not None and started.ended:
-                raise ConnectionEndedError("it ended before it listened")
+                raise ConnectionEndedError("the slot ended before it listened")
             spawned = None if busy else spawn(self._id, address, self._executor, request.incarnation)
             if spawned is None:
                 time.sleep(_TURN_SECONDS)
@@ -243,17 +241,17 @@ class _SlotClient:
     # -- how it ended ---------------------------------------------------------------------------------------
 
     def _found_fate(self) -> str:
-        """How the slot's process ended, if that can be known."""
+        """How the slot's process ended, if this worker started it."""
         spawned = _spawned.get(self._pid)
         if spawned is None:
             who = f"process {self._pid}" if self._pid else "a process"
-            return f"{who} that another worker has started; see the executor's stderr log"
+            return f"{who} of another worker; see the executor's stderr log"
         return spawned.fate(_FATE_SECONDS)
 
     def _end_stalled(self, connection: WatchedConnection, stalled: StalledError) -> str:
-        """End a slot that does not go on; what to say of it."""
+        """Kill a slot that makes no progress; returns what to say of it."""
         condition = connection.peer.condition()
-        ended = "and was ended" if connection.peer.kill() else "and could not be ended from here: end it by kill -9"
+        ended = "and was killed" if connection.peer.kill() else "and cannot be killed from here: use kill -9"
         return (
             f"its process ({condition}) made no progress for {self._id.stall_seconds:g} s {ended}. What it was "
             f"doing: {stalled}."
@@ -261,7 +259,7 @@ class _SlotClient:
 
 
 def _forget_ended() -> None:
-    """Let those that have ended be zombies no longer."""
+    """Reap exited slots."""
     for pid, spawned in list(_spawned.items()):
         if spawned.ended:
             spawned.close()

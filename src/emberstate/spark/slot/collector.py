@@ -1,9 +1,9 @@
-"""`SlotCollector`: when the cyclic garbage collector runs in a slot's process.
+"""`SlotCollector`: runs the cyclic garbage collector of a slot's process.
 
 A full collection visits every object that can be in a cycle: with a million mutable values that is a second's
-pause, in the middle of a row. So there are none by themselves. Between transactions the young generations are
-collected; when the slot is idle, and now and then if it never is, all of it, and what survives is frozen: it is not
-visited again. What was restored is frozen at once.
+pause, in the middle of a row. So automatic full collections are off. Between transactions the young generations are
+collected. When the slot is idle, and periodically if it never is, everything is collected, and the survivors are
+frozen: they are not visited again. Restored objects are frozen at once.
 
 Thread safety: the owner's thread, while no user code runs.
 """
@@ -14,14 +14,14 @@ import gc
 import time
 from typing import Final
 
-#: A threshold that is never reached.
+#: A threshold that no count reaches.
 _NEVER: Final = 2**31 - 1
-#: After so many transactions everything is collected, though the slot was never idle.
+#: Transactions after which everything is collected though the slot was never idle.
 _FULL_AFTER: Final = 1000
 
 
 class SlotCollector:
-    """Takes over the collector of this process."""
+    """Owns the garbage collector of this process."""
 
     def __init__(self) -> None:
         young, middle, _ = gc.get_threshold()
@@ -31,16 +31,16 @@ class SlotCollector:
         self._micros = 0
 
     def after_restore(self) -> None:
-        """What was restored lives long."""
+        """Freeze what was restored."""
         gc.freeze()
 
     def after_transaction(self) -> None:
-        """Collect what is young, and everything if it has not been for long."""
+        """Collect young objects, or everything after many transactions."""
         self._transactions += 1
         self._collect(2 if self._transactions >= _FULL_AFTER else 1)
 
     def when_idle(self) -> None:
-        """Collect everything, if anything has happened since the last time."""
+        """Collect everything, if there was a transaction since the last time."""
         if self._transactions:
             self._collect(2)
 
@@ -53,6 +53,6 @@ class SlotCollector:
         self._micros += (time.perf_counter_ns() - start) // 1000
 
     def take_micros(self) -> int:
-        """The time spent since this was asked last."""
+        """The time spent since the last call, in microseconds."""
         micros, self._micros = self._micros, 0
         return micros

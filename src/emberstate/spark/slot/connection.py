@@ -1,4 +1,4 @@
-"""`SlotConnection`: a task's connection, as the slot sees it. It can be pre-empted by the accept thread at any time.
+"""`SlotConnection`: a slot's end of a task's connection. The accept thread may pre-empt it at any time.
 
 Thread safety: the owner's thread sends and receives; `pre_empt` is the accept thread's.
 """
@@ -28,7 +28,7 @@ _LOOK_MILLIS: Final = 500
 
 
 class PreEmptedError(Exception):
-    """A later request has taken over, or the process is to end. `reason` is what the task is told."""
+    """A later request has taken over, or the process ends. The task gets `reason`."""
 
     def __init__(self, reason: EmberstateError) -> None:
         super().__init__(str(reason))
@@ -42,17 +42,17 @@ class SlotConnection:
         self.hello = hello
         self._connection = connection
         self._pre_empted: EmberstateError | None = None
-        #: Whether rows are being processed: from here on it should not take long until `check` is called.
+        #: Whether rows are being processed: the owner then calls `check` often.
         self.streams = False
 
     def pre_empt(self, reason: EmberstateError) -> None:
-        """Have the owner notice, between two record batches, that this one is not wanted any more."""
+        """Have the owner end this request at its next `check`, between two record batches."""
         self._pre_empted = reason
         with contextlib.suppress(OSError):  # the peer is gone
             self._connection.shutdown(socket.SHUT_RD)
 
     def check(self) -> None:
-        """Raise `PreEmptedError` if it was pre-empted."""
+        """Raise `PreEmptedError` if the request was pre-empted."""
         if self._pre_empted is not None:
             raise PreEmptedError(self._pre_empted)
 
@@ -64,11 +64,11 @@ class SlotConnection:
             self.check()
             raise
         if type_ is not expected:
-            raise ConnectionEndedError(f"the peer sent {type_.name}, expected was {expected.name}")
+            raise ConnectionEndedError(f"expected {expected.name}, got {type_.name}")
         return payload
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The record batches, each when it is asked for."""
+        """Yields the record batches as they come."""
         self.streams = True
         try:
             for batch in receive_rows(self._connection):
@@ -79,7 +79,7 @@ class SlotConnection:
             raise
 
     def send(self, type_: FrameType, payload: bytes = b"") -> None:
-        """Send a frame that the peer waits for; a peer that does not read cannot hold the slot."""
+        """Send a frame that the peer waits for. Ends if the request is pre-empted, should the peer not read."""
         memory = memoryview(frame(type_, payload))
         poll = select.poll()
         try:
@@ -94,14 +94,14 @@ class SlotConnection:
             raise ConnectionEndedError(str(error)) from None
 
     def fail(self, failure: SlotFailure) -> None:
-        """Tell the peer why there is no answer, whatever it is doing."""
+        """Send a failure, also to a peer that is still sending rows."""
         message = frame(FrameType.FAILURE, failure.to_bytes())
-        if self._pre_empted is not None:  # then somebody else waits: only what can be sent at once is sent
+        if self._pre_empted is not None:  # another task waits: send only what can be sent at once
             with contextlib.suppress(OSError):
                 self._connection.send(message, socket.MSG_DONTWAIT)
         else:
             send_while_draining(self._connection, message, lambda: self._pre_empted is not None)
 
     def close(self) -> None:
-        """Hang up; a second call does nothing."""
+        """Close the connection. Idempotent."""
         self._connection.close()

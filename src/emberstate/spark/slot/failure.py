@@ -1,12 +1,12 @@
-"""A failure on its way from a slot to a person.
+"""Errors on their way from a slot to the user. What the user did comes first, and it is short.
 
-    slot → task    A `SlotFailure`. Exceptions are not pickled: the class may be one that only the slot's process has.
-                   A class of `emberstate.errors` stays what it is, with its attributes; anything else becomes a
-                   `UserFunctionError` with its traceback.
-    task → driver  Spark hands on the text of a Python traceback. Its last part is the error that `run_in_slot` raised,
-                   whose message has the operator, the key and the user's own traceback. Its attributes are a note.
+    slot → task    A `SlotFailure`. Exceptions are not pickled: only the slot's process may have the class. A class of
+                   `emberstate.errors` stays what it is, with its attributes; any other becomes a `UserFunctionError`
+                   with its traceback.
+    task → driver  Spark passes on the text of a Python traceback. Its last part is the error that `run_in_slot` raised,
+                   whose message has the operator, the key and the user's own traceback. A note has its attributes.
     sink           An error of a sink names the sink, its output and the batch.
-    query          Spark hands on another traceback as text, of the function of foreachBatch: the cause comes first.
+    query          Spark passes on the text of another traceback, of the function of foreachBatch: see `cause_first`.
 
 Thread safety: pure functions.
 """
@@ -30,12 +30,12 @@ from emberstate.spark.slot.messages import SlotFailure
 MAX_MESSAGE: Final = 1024 * 1024
 #: What a note with an error's attributes begins with.
 _NOTE: Final = "  place: "
-#: Where the traceback begins in a message that has one.
+#: The start of the traceback in a message that has one.
 TRACEBACK: Final = "\nTraceback (most recent call last)"
 
 
 def failure_of(error: BaseException, where: str) -> SlotFailure:
-    """What to say of an exception that was caught in the slot."""
+    """The message that tells a task of an exception in its slot; `where` names slot and batch."""
     kind = _known_class(type(error))
     number = error.errno if isinstance(error, OSError) else None
     if kind is None:
@@ -50,7 +50,7 @@ def failure_of(error: BaseException, where: str) -> SlotFailure:
 
 
 def users_traceback(error: BaseException) -> str:
-    """The traceback, without what stands above the user's own code."""
+    """The traceback, from the user's own code on."""
     return "".join(traceback.format_exception(type(error), error, users_frames(error.__traceback__))).rstrip()
 
 
@@ -84,7 +84,7 @@ def _is_literal(key: Any) -> bool:
 
 
 def _place_of(text: str) -> Place:
-    """What `place_text` has written."""
+    """The attributes that `place_text` wrote."""
     try:
         found = ast.literal_eval(text)
     except (ValueError, SyntaxError):
@@ -95,7 +95,7 @@ def _place_of(text: str) -> Place:
 
 @contextlib.contextmanager
 def noting_place() -> Iterator[None]:
-    """In a task: add its attributes to an error as a note, which is part of the traceback that Spark hands on."""
+    """In a task: add an error's attributes as a note, which is part of the traceback that Spark passes on."""
     try:
         yield
     except EmberstateError as error:
@@ -116,7 +116,7 @@ def shortened(text: str) -> str:
 
 
 def _known_class(kind: type[BaseException]) -> type[EmberstateError] | None:
-    """The nearest class that the task knows as well."""
+    """The nearest class that the task has as well."""
     for base in kind.__mro__:
         if base.__module__ == errors.__name__ and base is not EmberstateError:
             return base
@@ -125,13 +125,13 @@ def _known_class(kind: type[BaseException]) -> type[EmberstateError] | None:
 
 _RAISED: Final = re.compile(r"^(?:emberstate\.errors\.)(\w+): (.*)", re.MULTILINE | re.DOTALL)
 _END: Final = re.compile(r"\n+ ?(?:\tat |SQLSTATE:|JVM stacktrace:|Driver stacktrace:|During handling of the above)")
-#: What Spark says of a job that ended with its query.
+#: Parts of Spark's message for a job that ended with its query.
 _STOPPED: Final = ("part of cancelled job group", "java.lang.InterruptedException")
 _JVM: Final = "\n\nJVM stacktrace:"
 
 
 def emberstate_error(error: BaseException, where: str) -> errors.EmberstateError | None:
-    """The error of this library that a Spark job failed with; None if it was something else."""
+    """The error of this library that a Spark job failed with; None if it failed with something else."""
     if isinstance(error, errors.EmberstateError):
         return error
     text = str(error)
@@ -153,7 +153,7 @@ def emberstate_error(error: BaseException, where: str) -> errors.EmberstateError
 
 @contextlib.contextmanager
 def naming_sink(pipeline: str, sink: Any, output: tuple[str, str], batch: int) -> Iterator[None]:
-    """Have what a sink raises say which sink it was, of which stage's output, and what becomes of the batch."""
+    """Have what a sink raises name the sink, its output and the batch."""
     try:
         yield
     except Exception as error:
@@ -171,12 +171,12 @@ def naming_sink(pipeline: str, sink: Any, output: tuple[str, str], batch: int) -
 
 
 def summary(error: BaseException) -> str:
-    """What an error says, without the traceback that its message may have."""
+    """The message of an error, without a traceback."""
     return _text(error).partition(TRACEBACK)[0]
 
 
 def one_line(error: BaseException) -> str:
-    """The same for a line of a log.
+    """Class and message of an error, for a line of a log.
 
     >>> one_line(errors.UserFunctionError("Rate.process_element raised KeyError: 'x'\\n  key: 'ann'"))
     "UserFunctionError: Rate.process_element raised KeyError: 'x'; key: 'ann'"
@@ -185,12 +185,12 @@ def one_line(error: BaseException) -> str:
 
 
 def was_stopped(error: BaseException) -> bool:
-    """Whether a batch ended because somebody stopped the query, which is no failure."""
+    """Whether a batch ended because the query was stopped, which is no failure."""
     return any(part in str(error) for part in _STOPPED)
 
 
 def cause_first(error: Exception, where: str) -> Exception:
-    """What to raise to Spark for an error of a batch: it is shown first, in full, and then all that led to it.
+    """The exception to raise to Spark for an error of a batch: Spark then shows the whole error first.
 
     Spark shows the text of a traceback, all of whose frames are Spark's and ours. A cause stands before the frames; so
     the error becomes the cause, without frames, of one of the same class that says the same in short. Errors that are

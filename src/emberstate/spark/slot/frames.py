@@ -1,7 +1,7 @@
 """Frames and rows on a socket: a frame is a type, a length and a payload; rows are an Arrow IPC stream between two.
 
-Rows are not copied on their way: large buffers go to the socket as they are, small ones together, and what comes
-in goes to memory that Arrow then reads in place.
+Large buffers of rows are not copied: they go to the socket as they are, small ones together, and arrive in memory that
+Arrow reads in place.
 
 Thread safety: one thread per direction.
 """
@@ -18,15 +18,15 @@ from typing import Any, Final, Protocol
 import pyarrow as pa
 
 _HEADER: Final = struct.Struct("<BQ")
-#: Writes below this size are put together.
+#: Writes below this size are joined.
 _SMALL: Final = 16 * 1024
 _TOGETHER: Final = 64 * 1024
-#: How much is taken in one go of what nobody wants any more.
+#: Bytes of unwanted input to read at once.
 _DRAINED: Final = 256 * 1024
 
 
 class FrameType(enum.IntEnum):
-    """What a frame is."""
+    """The type of a frame, as on the wire."""
 
     # from the task
     REQUEST = 1
@@ -45,11 +45,11 @@ _TYPES: Final = frozenset(FrameType)
 
 
 class ConnectionEndedError(Exception):
-    """The peer is gone, or has had enough. Never leaves this package."""
+    """The peer has closed the connection, or broken the protocol. Never leaves this package."""
 
 
 class Wire(Protocol):
-    """What frames and rows need of a connection."""
+    """The part of a socket that frames and rows need."""
 
     def fileno(self) -> int: ...
 
@@ -59,12 +59,12 @@ class Wire(Protocol):
 
 
 def frame(type_: FrameType, payload: bytes = b"") -> bytes:
-    """A frame as it is sent."""
+    """The bytes of a frame."""
     return _HEADER.pack(type_, len(payload)) + payload
 
 
 def send_frame(connection: Wire, type_: FrameType, payload: bytes = b"") -> None:
-    """Send a frame, however long it takes."""
+    """Send a frame; blocks until it is sent."""
     try:
         connection.sendall(frame(type_, payload))
     except (BrokenPipeError, ConnectionResetError) as error:
@@ -72,15 +72,15 @@ def send_frame(connection: Wire, type_: FrameType, payload: bytes = b"") -> None
 
 
 def receive_frame(connection: Wire) -> tuple[FrameType, bytes]:
-    """The next frame, however long it takes."""
+    """The next frame; blocks until it is here."""
     type_, length = _HEADER.unpack(receive_exactly(connection, _HEADER.size))
     if type_ not in _TYPES:
-        raise ConnectionEndedError(f"the peer sent a frame of type {type_}, which makes no sense")
+        raise ConnectionEndedError(f"the peer sent a frame of unknown type {type_}")
     return FrameType(type_), bytes(receive_exactly(connection, length)) if length else b""
 
 
 def receive_exactly(connection: Wire, size: int) -> memoryview:
-    """So many bytes, in memory of their own."""
+    """The next `size` bytes, in memory of their own."""
     memory = memoryview(pa.allocate_buffer(size))
     position = 0
     while position < size:
@@ -95,17 +95,17 @@ def receive_exactly(connection: Wire, size: int) -> memoryview:
 
 
 def has_input(connection: Wire) -> bool:
-    """Whether something can be read at once, be it the end."""
+    """Whether a read would return at once, with data or the end."""
     poll = select.poll()
     poll.register(connection, select.POLLIN)
     return bool(poll.poll(0))
 
 
 def send_while_draining(connection: socket.socket, data: bytes, gave_up: Callable[[], bool]) -> None:
-    """Send what the peer does not expect, and take what it goes on sending, until it hangs up.
+    """Send data that the peer does not expect, and discard what it sends, until it closes the connection.
 
-    A peer that is blocked in its own sending would otherwise never read this; and closing a socket with unread
-    input would throw away what it has not read.
+    A peer that blocks in its own sending would otherwise never read this; and closing a socket with unread input would
+    discard what the peer has not read.
     """
     memory, position = memoryview(data), 0
     poll = select.poll()
@@ -124,7 +124,7 @@ def send_while_draining(connection: socket.socket, data: bytes, gave_up: Callabl
 
 
 def _take(connection: socket.socket) -> bool:
-    """Throw away some input; False at its end."""
+    """Discard some input; False at its end."""
     try:
         return bool(connection.recv(_DRAINED, socket.MSG_DONTWAIT))
     except BlockingIOError:
@@ -135,7 +135,7 @@ def _take(connection: socket.socket) -> bool:
 
 
 class _Sink:
-    """A file that Arrow writes to."""
+    """A file for Arrow to write to."""
 
     closed = False
 
@@ -145,7 +145,7 @@ class _Sink:
         self._size = 0
 
     def write(self, data: Any) -> int:
-        """Called by Arrow, with its buffers themselves if they are large."""
+        """Called by Arrow. A large buffer is sent without a copy."""
         size = len(data)
         if size < _SMALL:
             self._small.append(bytes(data))
@@ -158,7 +158,7 @@ class _Sink:
         return size
 
     def flush(self) -> None:
-        """Send what was held back."""
+        """Send the joined writes."""
         if self._small:
             data = b"".join(self._small)
             self._small, self._size = [], 0
@@ -175,7 +175,7 @@ class _Sink:
 
 
 class _Source:
-    """A file that Arrow reads from; what it asks for is all that is taken."""
+    """A file for Arrow to read from; reads no more of the connection than Arrow asks for."""
 
     closed = False
 
@@ -187,7 +187,7 @@ class _Source:
         return receive_exactly(self._connection, size)
 
     def readable(self) -> bool:
-        """Yes."""
+        """True, for Arrow."""
         return True
 
     def close(self) -> None:
@@ -195,7 +195,7 @@ class _Source:
 
 
 class RowSender:
-    """Sends record batches; `end` says that there are no more."""
+    """Sends record batches, then the end of the stream."""
 
     def __init__(self, connection: Wire, schema: pa.Schema) -> None:
         self._sink = _Sink(connection)
@@ -203,7 +203,7 @@ class RowSender:
         self.batches = self.rows = 0
 
     def send(self, batch: pa.RecordBatch) -> None:
-        """Send a batch, when there is room for it."""
+        """Send a batch; blocks while the socket is full."""
         self._writer.write_batch(batch)
         self._sink.flush()
         self.batches += 1
@@ -216,7 +216,7 @@ class RowSender:
 
 
 def receive_rows(connection: Wire) -> Iterator[pa.RecordBatch]:
-    """The record batches that come, each read when it is asked for."""
+    """Yields the record batches as they come."""
     reader = pa.ipc.open_stream(pa.PythonFile(_Source(connection), "r"))
     while True:
         try:

@@ -1,8 +1,8 @@
-"""`SlotMailbox`: the request that is being served and the one that waits, between accept thread and owner.
+"""`SlotMailbox`: passes requests from the accept thread to the owner: one that is served, and one that waits.
 
-Order is by (incarnation, batch, task attempt). A later request pre-empts both; nothing is ever served twice.
+Requests are ordered by (incarnation, batch, task attempt). A later request pre-empts both; none is served twice.
 
-Thread safety: `offer`, `close`, `idle_since` and `stuck_since` are the accept thread's, `take` and `done` the owner's.
+Thread safety: the accept thread calls `offer`, `close`, `idle_since` and `stuck_since`, the owner `take` and `done`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _FIRST: Final = (-1, -1, -1)
 
 
 class SlotMailbox:
-    """Where the owner gets its work from."""
+    """The requests of one slot."""
 
     def __init__(self, incarnation: int, name: str, became_idle: Callable[[], None]) -> None:
         self.incarnation = incarnation
@@ -31,26 +31,28 @@ class SlotMailbox:
         self._waiting: SlotConnection | None = None
         self._current: SlotConnection | None = None
         self._closed = False
-        self._pre_empted_at: float | None = None  # the current one
+        self._pre_empted_at: float | None = None  # when the current one was
         self._idle_since = time.monotonic()
 
     def refusal(self, order: tuple[int, int, int]) -> FencedError | SlotError | None:
-        """Why a request is not served; None if it is."""
+        """Why a request is rejected; None if it is accepted."""
         if order[0] < self.incarnation:
             return FencedError(
-                f"{self._name} serves incarnation {self.incarnation} of the job, and the request is of incarnation "
-                f"{order[0]}: the job was started again since. Stop the older one."
+                f"{self._name} serves incarnation {self.incarnation} of the job, got a request of incarnation "
+                f"{order[0]}: the job was started again. Stop the older start.",
+                batch=order[1],
             )
         if order <= self._latest:
-            said = "has come before" if order == self._latest else "is older than one that has come"
+            said = "came before" if order == self._latest else "is older than the latest"
             return SlotError(
                 f"{self._name}: the request for batch {order[1]} by task attempt {order[2]} {said} (batch "
-                f"{self._latest[1]}, task attempt {self._latest[2]}). Nothing was changed; its result is not wanted."
+                f"{self._latest[1]}, task attempt {self._latest[2]}). Nothing was changed; its result is not needed.",
+                batch=order[1],
             )
         return None
 
     def offer(self, connection: SlotConnection) -> None:
-        """Have the owner serve a request, which was not refused, as soon as it can."""
+        """Give the owner a request that `refusal` accepts."""
         order = connection.hello.order
         reason = SlotError(f"task attempt {order[2]} for batch {order[1]} has taken over")
         with self._changed:
@@ -66,7 +68,7 @@ class SlotMailbox:
             replaced.close()
 
     def take(self, timeout: float) -> SlotConnection | None:
-        """The next request; None if none has come in time. Ask `closed` first."""
+        """The next request; None if none has come within `timeout`. Check `closed` first."""
         with self._changed:
             if self._waiting is None and not self._closed:
                 self._changed.wait(timeout)
@@ -75,14 +77,14 @@ class SlotMailbox:
             return self._current
 
     def done(self) -> None:
-        """The request that was taken has been served."""
+        """End the request that was taken."""
         with self._changed:
             self._current = self._pre_empted_at = None
             self._idle_since = time.monotonic()
         self._became_idle()
 
     def close(self, reason: str) -> None:
-        """Serve nothing more; what runs is pre-empted."""
+        """Serve nothing more, and pre-empt the request that is served."""
         with self._changed:
             self._closed = True
             waiting, self._waiting = self._waiting, None
@@ -93,23 +95,23 @@ class SlotMailbox:
             waiting.close()
 
     def abandon(self) -> None:
-        """In a forked child: close the sockets, which are the parent's. No lock: it may have been held."""
+        """In a forked child: close the parent's sockets. Takes no lock: another thread may have held it."""
         for connection in (self._current, self._waiting):
             if connection is not None:
                 connection.close()
 
     @property
     def closed(self) -> bool:
-        """Whether nothing is served any more."""
+        """Whether `close` was called."""
         return self._closed
 
     def stuck_since(self) -> float | None:
-        """Since when rows have been processed for which nobody waits, while somebody else does."""
+        """Since when a pre-empted request has kept another one waiting by its rows; None if none does."""
         with self._changed:
             streams = self._current is not None and self._current.streams
             return self._pre_empted_at if streams and self._waiting is not None else None
 
     def idle_since(self) -> float | None:
-        """Since when, by the monotonic clock, there has been nothing to do; None while there is."""
+        """Since when, by the monotonic clock, there has been no request; None while there is one."""
         with self._changed:
             return self._idle_since if self._current is None and self._waiting is None else None

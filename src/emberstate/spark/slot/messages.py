@@ -1,20 +1,14 @@
-"""`SlotSetup`: what a slot's process is told when it is started.
+"""The messages of a slot: what its process is given at its start, what it runs, and what passes between it and a
+Spark task besides rows.
+
+    SlotSetup     the worker that starts the process writes it to the process's stdin
+    SlotProgram   the driver pickles it (cloudpickle) once per start. Requests name it by its digest; a slot that does
+                  not have it asks for it
+    Hello         the first bytes of a task, of fixed size, so that a slot orders and refuses requests before it reads
+                  anything of unknown size
+    SlotRequest → SlotEnd → SlotAnswer or SlotFailure
 
 Thread safety: immutable.
-
-`SlotProgram`: what a slot runs, as the driver sends it to the slot processes.
-
-The driver pickles it (cloudpickle) once per start. Requests name it by its digest; a slot that does not have it
-asks for it.
-
-Thread safety: immutable.
-
-What passes between a Spark task and its slot, besides rows: a request there, an answer or a failure back.
-
-A task says hello first, in a fixed form, so that a slot can order and refuse requests before it reads anything
-of unknown size.
-
-Thread safety: immutable values.
 """
 
 from __future__ import annotations
@@ -44,7 +38,7 @@ class SlotSetup(Message, frozen=True, kw_only=True):
     path: list[str]
     #: The variable PYTHONPATH there.
     python_path: str | None
-    #: Processes with which it ends.
+    #: Processes that it ends with.
     watched: list[ProcessId]
     #: File descriptors: its socket, which is bound, and the log.
     listener: int
@@ -53,12 +47,12 @@ class SlotSetup(Message, frozen=True, kw_only=True):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SlotProgram:
-    """The stage, and how its slots run it."""
+    """A stage, and how its slots run it."""
 
     stage: StageSpec
     state_backend: StateBackend
     policy: ChainPolicy
-    #: Rows whose key has a null are dropped and counted ("null_keys"); else they are refused.
+    #: Drop and count rows whose key has a null ("null_keys"); else reject them.
     drop_null_keys: bool
     #: How long a slot lives without a request.
     idle_seconds: float
@@ -76,12 +70,12 @@ def program_digest(program: bytes) -> str:
 _HELLO: Final = struct.Struct("<8s32sqqq")
 _MAGIC: Final = b"EMBSLOT1"
 
-#: So long is a hello.
+#: Bytes of a hello.
 HELLO_SIZE: Final = _HELLO.size
 
 
 class SlotRequest(Message, frozen=True, kw_only=True):
-    """What a slot is to do in a transaction; its rows follow. Requests are ordered by the first three."""
+    """One transaction for a slot; its rows follow. Requests are ordered by the first three fields."""
 
     incarnation: int
     batch: int
@@ -89,32 +83,32 @@ class SlotRequest(Message, frozen=True, kw_only=True):
     #: `SlotTask.to_bytes()`, of the operator and of its broadcast state.
     task: bytes
     broadcast_task: bytes | None = None
-    #: What the broadcast state is called afterwards; see `OperatorSlot.prepare`.
+    #: The name of the broadcast state afterwards; see `OperatorSlot.prepare`.
     broadcast_attempt: str = ""
-    #: An Arrow IPC stream, or nothing. They come before the keyed rows.
+    #: An Arrow IPC stream, or nothing. The slot handles them before the keyed rows.
     broadcast_rows: bytes = b""
-    #: What event time gets to after the rows, in microseconds.
+    #: The watermark after the rows, in microseconds.
     end_watermark: int | None = None
     #: `program_digest` of the program.
     program: str
 
     @property
     def order(self) -> tuple[int, int, int]:
-        """What a later request has more of."""
+        """Greater for a later request."""
         return self.incarnation, self.batch, self.task_attempt
 
 
 class SlotAnswer(Message, frozen=True, kw_only=True):
-    """What a slot has prepared."""
+    """The result of a transaction that a slot has prepared."""
 
     #: `Acknowledgement.to_bytes()`: of keyed, then of broadcast state.
     acknowledgements: tuple[bytes, ...]
-    #: How the slot got to where the task starts: "hot", "promoted", "rolled back" or "restored".
+    #: How the slot got its state: "hot", "promoted", "rolled back" or "restored".
     start: str
     #: Times of the parts, in microseconds: start, transport (waiting for rows), user (rows, with state access),
     #: state (begin and end of the transaction), output, prepare, gc (since the last answer), total.
     micros: dict[str, int]
-    #: What the slot holds and has done.
+    #: Numbers of the slot, its operator and its backend, by name.
     statistics: dict[str, int]
 
 
@@ -126,14 +120,14 @@ class SlotEnd(Message, frozen=True):
 
 
 class SentProgram(Message, frozen=True):
-    """A program on its way, and where the modules are that it needs."""
+    """A pickled program, and the `sys.path` with the modules it needs."""
 
     path: tuple[str, ...]
     content: bytes
 
 
 class SlotFailure(Message, frozen=True):
-    """Why there is no answer: an exception, as text."""
+    """An exception in the slot, as text."""
 
     #: A class of `emberstate.errors`.
     error: str
@@ -145,7 +139,7 @@ class SlotFailure(Message, frozen=True):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Hello:
-    """The first words of a task: who it is, and which request it brings."""
+    """The first message of a task: its token, and the order of its request."""
 
     token_digest: bytes
     incarnation: int
@@ -159,16 +153,16 @@ class Hello:
 
     @property
     def order(self) -> tuple[int, int, int]:
-        """As that of the request."""
+        """That of the request."""
         return self.incarnation, self.batch, self.task_attempt
 
     def to_bytes(self) -> bytes:
-        """As sent: always `HELLO_SIZE` bytes."""
+        """The bytes to send: always `HELLO_SIZE` bytes."""
         return _HELLO.pack(_MAGIC, self.token_digest, *self.order)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self | None:
-        """As received; None if it is no hello.
+        """The hello of these bytes; None if they are none.
 
         >>> Hello.from_bytes(bytes(HELLO_SIZE)) is None
         True
@@ -178,5 +172,5 @@ class Hello:
 
 
 def token_digest(token: str) -> bytes:
-    """What is shown of a token."""
+    """The digest of a token, which a hello shows."""
     return hashlib.sha256(token.encode()).digest()

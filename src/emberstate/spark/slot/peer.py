@@ -1,8 +1,8 @@
-"""`SlotPeer`: the slot's process, as a task knows it: by the kernel's word, and for good.
+"""`SlotPeer`: a task's handle of the slot's process, by which any task can kill it.
 
-The kernel says who listens at the other end. A descriptor of that process (pidfd) is opened while the connection
-stands, and its command line must be that of this very slot. So whoever waits for it can end it, not only the worker
-that started it, and never hits a process that has got its pid since.
+The kernel tells which process listens at the other end. A pidfd of that process is opened while the connection stands,
+and its command line must be that of this slot. So not only the worker that started the process can kill it, and a task
+never kills a process that has reused its pid.
 
 Thread safety: one thread.
 """
@@ -19,7 +19,7 @@ from typing import Final
 
 from emberstate.spark.slot.address import SlotId, peer_of
 
-#: A process that was killed is gone soon after, unless the kernel itself holds it.
+#: How long to wait for a killed process, in seconds: it may be in a system call.
 _END_SECONDS: Final = 10.0
 
 
@@ -29,14 +29,14 @@ class SlotPeer:
     def __init__(self, connection: socket.socket, slot_id: SlotId) -> None:
         self.pid, self.uid = peer_of(connection)
         self._descriptor = -1
-        with contextlib.suppress(OSError):  # it has ended, or is in another pid namespace
+        with contextlib.suppress(OSError):  # it has ended, or has another pid namespace
             self._descriptor = os.pidfd_open(self.pid)
             words = Path(f"/proc/{self.pid}/cmdline").read_bytes().split(b"\0")
             if [word.encode() for word in slot_id.arguments] != words[-len(slot_id.arguments) - 1 : -1]:
                 self.close()
 
     def condition(self) -> str:
-        """What it is, for a message: its pid, and how the kernel has it."""
+        """Its pid, and its state in the kernel, for a message."""
         state = "gone"
         with contextlib.suppress(OSError):
             lines = Path(f"/proc/{self.pid}/status").read_text(encoding="utf-8", errors="replace").splitlines()
@@ -44,7 +44,7 @@ class SlotPeer:
         return f"process {self.pid}, state {state}"
 
     def kill(self) -> bool:
-        """End it, since it does not go on; whether that could be done. Its name is free then."""
+        """Kill it, which frees its name; False if this is not possible from here."""
         if self._descriptor < 0:
             return False
         with contextlib.suppress(ProcessLookupError):
@@ -53,7 +53,7 @@ class SlotPeer:
         return True
 
     def close(self) -> None:
-        """Know it no more; a second call does nothing."""
+        """Close the pidfd. Idempotent."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1

@@ -1,9 +1,10 @@
-"""The process of one slot: `python -m emberstate.spark.slot.process`, started by `slot_spawn` and nobody else.
+"""The process of one slot: `python -m emberstate.spark.slot.process`, started by `spawn` only.
 
-Its setup comes over stdin, so that no secret is seen in its arguments or environment. The main thread listens
+It reads its setup from stdin, so that no secret is in its arguments or environment. The main thread listens
 (`SlotServer`), one other thread owns the state and runs the function (`SlotRunner`).
 
-What it prints until it listens goes to whoever starts it, for an error message; afterwards to the executor's log.
+What it prints until it listens goes to the worker that started it, for an error message; afterwards to the executor's
+log.
 """
 
 from __future__ import annotations
@@ -28,15 +29,15 @@ from emberstate.spark.slot.server import SlotServer
 
 _log = logging.getLogger("emberstate.spark")
 
-#: So long may the function go on after the process is to end, in seconds.
+#: How long the function may go on when the process is to end, in seconds.
 GRACE_SECONDS: Final = 3.0
-#: A pause of this length is used to collect garbage.
+#: A pause of this length is used to collect garbage, in seconds.
 PAUSE_SECONDS: Final = 3.0
 
 
 def main() -> int:
     """Run the slot until there is a reason to end."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's business
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the driver
     faulthandler.enable()
     setup = SlotSetup.from_bytes(sys.stdin.buffer.read())
     _restore_paths(setup)
@@ -52,7 +53,7 @@ def main() -> int:
         page,
     )
     mailbox = SlotMailbox(setup.incarnation, setup.name, server.wake)
-    for part in (server, mailbox):  # a child of the user's must keep neither the name nor a task
+    for part in (server, mailbox):  # a child that user code forks must hold neither the name nor a connection
         os.register_at_fork(after_in_child=part.abandon)
     owner = threading.Thread(target=_own, args=(runner, mailbox), name="slot owner", daemon=True)
     owner.start()
@@ -73,7 +74,7 @@ def main() -> int:
 
 
 def _own(runner: SlotRunner, mailbox: SlotMailbox) -> None:
-    """What the owner's thread does."""
+    """The owner's thread."""
     try:
         while not mailbox.closed:
             connection = mailbox.take(PAUSE_SECONDS)
@@ -83,7 +84,7 @@ def _own(runner: SlotRunner, mailbox: SlotMailbox) -> None:
             runner.serve(connection)
             mailbox.done()
     except BaseException:
-        _log.exception("The owner's thread ends; so does the process.")
+        _log.exception("The owner's thread failed; the process ends.")
         logging.shutdown()
         os._exit(70)
     finally:
@@ -91,7 +92,7 @@ def _own(runner: SlotRunner, mailbox: SlotMailbox) -> None:
 
 
 def _print_to(log: int) -> None:
-    """Let stderr and stdout be the log, and put there what was printed so far; stdin is empty."""
+    """Send stderr and stdout to the log, with what was printed so far; stdin becomes empty."""
     for stream in (sys.stdout, sys.stderr):
         assert isinstance(stream, io.TextIOWrapper)
         stream.reconfigure(line_buffering=True)
@@ -108,7 +109,7 @@ def _print_to(log: int) -> None:
 
 
 def _restore_paths(setup: SlotSetup) -> None:
-    """Find modules where the worker does; what the user starts finds its own."""
+    """Import modules from where the worker does; processes that user code starts get the worker's PYTHONPATH."""
     sys.path[:] = setup.path
     os.environ.pop("PYTHONPATH", None)
     if setup.python_path is not None:
@@ -121,4 +122,4 @@ if __name__ == "__main__":
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError):
             stream.flush()
-    os._exit(code)  # threads of the user's, and a function that does not return, must not hold the process
+    os._exit(code)  # the user's threads, or a function that does not return, must not hold the process

@@ -1,4 +1,5 @@
-"""Processes that a slot must not outlive: known by pid and start time, since pids are used again; watched by pidfd.
+"""The processes that a slot must not outlive: identified by pid and start time, since pids are reused, and
+watched by pidfd.
 
 Linux only, as pidfds are.
 
@@ -16,7 +17,7 @@ import msgspec
 
 
 class ProcessId(msgspec.Struct, frozen=True):
-    """A process, for good: `started` is in clock ticks since the machine was started."""
+    """The identity of a process; `started` is in clock ticks since the machine started."""
 
     pid: int
     started: int
@@ -43,7 +44,7 @@ def parent_of(pid: int) -> int:
 
 
 def _stat(pid: int) -> list[str] | None:
-    """The fields after the name, which may have spaces and brackets in it; None if there is no such process."""
+    """The fields after the name, which may contain spaces and brackets; None if there is no such process."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, ProcessLookupError):
@@ -52,10 +53,10 @@ def _stat(pid: int) -> list[str] | None:
 
 
 class ProcessWatch:
-    """Some processes, and a file descriptor for each that becomes readable when it ends."""
+    """Processes, and a file descriptor for each that becomes readable when it ends."""
 
     def __init__(self, processes: Iterable[ProcessId]) -> None:
-        #: Of processes that were gone before they could be watched.
+        #: Processes that had ended before they could be watched.
         self.gone: list[ProcessId] = []
         self._watched: dict[int, ProcessId] = {}
         for process in processes:
@@ -66,21 +67,21 @@ class ProcessWatch:
                 continue
             if ProcessId.of(process.pid) == process:
                 self._watched[descriptor] = process
-            else:  # its pid has been used again
+            else:  # the pid was reused
                 os.close(descriptor)
                 self.gone.append(process)
 
     @property
     def descriptors(self) -> tuple[int, ...]:
-        """What to poll for being readable."""
+        """The descriptors to poll for input."""
         return tuple(self._watched)
 
     def ended(self, descriptor: int) -> ProcessId | None:
-        """The process that a readable descriptor is of; None if it is not one of these."""
+        """The process of a readable descriptor; None if it is not one of these."""
         return self._watched.get(descriptor)
 
     def close(self) -> None:
-        """Watch no more."""
+        """Close the descriptors."""
         for descriptor in self._watched:
             with contextlib.suppress(OSError):
                 os.close(descriptor)

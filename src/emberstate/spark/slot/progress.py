@@ -1,10 +1,10 @@
-"""What a slot says of itself while it works: a page of memory that its tasks read, however busy or stuck it is.
+"""The progress of a slot: a page of shared memory that its tasks can read however busy or stuck the slot is.
 
-The page holds a text of how far the slot has got, and one of where its code stands. The first changes if and only if
-there is progress: rows, timers, bytes of state; so whoever waits compares it with what it was. It is written now and
-then by a thread that is not the owner's. A process that is stopped, or a call that never returns, changes nothing.
+The page holds two texts: how far the slot is, and the stack of its code. The first changes if and only if there is
+progress (rows, timers, bytes of state), so a task that waits compares it with what it was. The accept thread writes it
+periodically. A stopped process, or a call that never returns, changes nothing.
 
-Thread safety: one thread writes, any process reads; a text that is read while it is written is one that differs.
+Thread safety: one thread writes, any process reads; a text that is read while it is written differs from the last.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from typing import Final
 
 _SIZE: Final = 4096
 _LONGEST: Final = 1000
-#: So many calls of the stack are told, the innermost first.
+#: Calls of the stack to show, innermost first.
 _CALLS: Final = 4
 
 
 class ProgressPage:
-    """The slot's side. `progress` says how far it has got, `owner` is the thread whose code is looked at."""
+    """The slot's side. `progress` returns how far it is; `owner` is the thread whose stack is shown."""
 
     def __init__(self, progress: Callable[[], str]) -> None:
         self._progress = progress
         self._last = ""
         self.owner: int | None = None
-        #: What a task gets to read it by.
+        #: The file descriptor that tasks read.
         self.descriptor = os.memfd_create("emberstate-slot-progress")
 
     def update(self) -> None:
-        """Write how far it has got; if that is where it was, also what it is at."""
+        """Write how far the slot is; without progress since the last call, also its stack."""
         progress = self._progress()
         calls = _calls_of(self.owner) if progress == self._last else ""
         self._last = progress
@@ -41,7 +41,7 @@ class ProgressPage:
 
 
 def read_progress(descriptor: int) -> tuple[str, str]:
-    """How far a slot has got, and where its code stands if that is known; both empty if it has said nothing yet."""
+    """How far a slot is, and its stack if known; both empty before the first update."""
     progress, calls, *_ = (os.pread(descriptor, _SIZE, 0) + b"\0\0").split(b"\0")
     return progress.decode(errors="replace"), calls.decode(errors="replace")
 

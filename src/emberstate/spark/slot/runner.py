@@ -1,15 +1,11 @@
-"""What a slot's process says of itself with every answer: numbers by name.
-
-Thread safety: the owner's thread.
-
-`SlotRunner`: serves requests, one after the other, on the slot's `OperatorSlot`.
+"""`SlotRunner`: serves requests, one after the other, on the slot's `OperatorSlot`.
 
     request → (program) → start → GO → rows, batch by batch → END → prepare → answer
 
-Whatever goes wrong before the answer, the transaction is rolled back and the peer is told, if it still listens. A
-stream without its END is one whose peer died.
+If anything fails before the answer, the runner rolls the transaction back and tells the peer, if it still listens. A
+stream without END is one whose peer died. Every answer carries the slot's statistics, numbers by name.
 
-Thread safety: the owner's thread.
+Thread safety: the owner's thread; `progress` is for any thread.
 """
 
 from __future__ import annotations
@@ -36,38 +32,12 @@ from emberstate.spark.slot.failure import failure_of, users_traceback
 from emberstate.spark.slot.frames import ConnectionEndedError, FrameType
 from emberstate.spark.slot.messages import SentProgram, SlotAnswer, SlotEnd, SlotProgram, SlotRequest, program_digest
 
+_log = logging.getLogger("emberstate.spark")
 _PAGE: Final = os.sysconf("SC_PAGESIZE")
 
 
-def slot_statistics(slot: OperatorSlot) -> dict[str, int]:
-    """Numbers of the slot, its operator and its backend; those of a part are called `part/name`, or
-    `part/its own name/name`."""
-    found = {"rss_bytes": int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * _PAGE}
-    _add(found, "", slot.statistics())
-    _add(found, "", slot.operator.statistics())
-    return found
-
-
-def _add(found: dict[str, int], prefix: str, value: Any) -> None:
-    for field in dataclasses.fields(value):
-        part = getattr(value, field.name)
-        if isinstance(part, int):
-            found[prefix + field.name] = part
-        elif dataclasses.is_dataclass(part):
-            _add(found, f"{prefix}{field.name}/", part)
-        elif isinstance(part, tuple):
-            for one in part:
-                if dataclasses.is_dataclass(one) and hasattr(one, "name"):
-                    _add(found, f"{prefix}{field.name}/{one.name}/", one)
-        elif isinstance(part, dict):
-            found.update({f"{prefix}{field.name}/{name}": n for name, n in part.items() if isinstance(n, int)})
-
-
-_log = logging.getLogger("emberstate.spark")
-
-
 class SlotRunner:
-    """A program and its state."""
+    """Runs a program and owns its state."""
 
     def __init__(self, name: str) -> None:
         """`name` is the name of the slot in messages."""
@@ -80,11 +50,11 @@ class SlotRunner:
 
     @property
     def idle_seconds(self) -> float | None:
-        """What the program says; None before there is one."""
+        """How long the program lets the slot be idle; None before there is a program."""
         return None if self._program is None else self._program.idle_seconds
 
     def progress(self) -> str:
-        """What it does and how far it has got: changes whenever it has got further, and only then. Any thread."""
+        """What it does and how far it is: a text that changes when there is progress, and only then. For any thread."""
         slot = self._slot
         return self._phase if slot is None else f"{self._phase}; {slot.progress()}"
 
@@ -100,7 +70,7 @@ class SlotRunner:
         except ConnectionEndedError as error:
             self._undo(f"batch {batch}: the task is gone ({error})")
         except BaseException as error:
-            # SystemExit of a user's sys.exit() too: a slot ends when it is told to.
+            # Also SystemExit of the user's sys.exit(): only the server ends a slot.
             self._undo(f"batch {batch}: {type(error).__name__}: {error!s:.200}")
             connection.fail(failure_of(error, where))
         finally:
@@ -109,7 +79,7 @@ class SlotRunner:
             self._phase = "waiting for a request"
 
     def when_idle(self) -> None:
-        """Make use of a pause."""
+        """Collect garbage in a pause."""
         self._collector.when_idle()
 
     def close(self) -> None:
@@ -122,7 +92,7 @@ class SlotRunner:
         begun = time.perf_counter_ns()
         request = SlotRequest.from_bytes(connection.receive(FrameType.REQUEST))
         if request.order != connection.hello.order:
-            raise ConnectionEndedError("the request is not the one that was announced")
+            raise ConnectionEndedError("the request is not that of its hello")
         where = f"batch {request.batch}: "
         self._phase = where + "loading the program"
         self._reach(request, connection)
@@ -136,7 +106,7 @@ class SlotRunner:
             self._collector.after_restore()
             _log.info("Restored for batch %d in %d ms.", request.batch, slot.micros["start"] // 1000)
         elif how == "rolled back":
-            _log.info("Rolled back an attempt that was not committed, for batch %d.", request.batch)
+            _log.info("Rolled back an uncommitted attempt, for batch %d.", request.batch)
         self._phase = where + "handling rows"
         connection.send(FrameType.GO)
         counts, micros = self._process(request, connection)
@@ -158,7 +128,7 @@ class SlotRunner:
         connection.send(FrameType.ANSWER, answer.to_bytes())
 
     def _process(self, request: SlotRequest, connection: SlotConnection) -> tuple[dict[str, int], dict[str, int]]:
-        """Run the rows to their end; what was counted, and the times."""
+        """Run the rows to their end; returns counts and times."""
         assert self._slot is not None and self._program is not None
         operator, inputs = self._slot.operator, self._program.stage.inputs
         dropping = self._program.drop_null_keys
@@ -182,7 +152,10 @@ class SlotRunner:
             user, mark = user + now - mark, now
         end = SlotEnd.from_bytes(connection.receive(FrameType.END))
         if end != SlotEnd(batches, rows):
-            raise InvariantError(f"{batches} batches with {rows} rows came, sent were {end}")
+            raise InvariantError(
+                f"rows were lost on the socket: expected {end}, got {batches} batches with {rows} rows",
+                batch=request.batch,
+            )
         now = time.perf_counter_ns()
         transport, mark = transport + now - mark, now
         if request.end_watermark is not None:
@@ -194,7 +167,7 @@ class SlotRunner:
         return counts, {"transport": transport // 1000, "user": user // 1000}
 
     def _undo(self, why: str) -> None:
-        """Be as before the request; if that cannot be, as a slot that was never used."""
+        """Roll back to before the request; if that fails, drop all state."""
         _log.warning("Rolled back: %s", why.partition("\n")[0])
         self._phase = "rolling back"
         if self._slot is None:
@@ -208,12 +181,15 @@ class SlotRunner:
     # -- the program ----------------------------------------------------------------------------------------
 
     def _reach(self, request: SlotRequest, connection: SlotConnection) -> None:
-        """Have the request's program."""
+        """Load the request's program, unless it is loaded."""
         if self._digest != request.program:
             connection.send(FrameType.NEED_PROGRAM)
             sent = SentProgram.from_bytes(connection.receive(FrameType.PROGRAM))
             if program_digest(sent.content) != request.program:
-                raise CorruptionError("the program that came is not the one that was announced")
+                raise CorruptionError(
+                    "the program does not have the digest that its request names: it was damaged on the way",
+                    batch=request.batch,
+                )
             self._drop()
             self._digest = ""
             self._program = self._load(sent)
@@ -236,7 +212,7 @@ class SlotRunner:
             program = pickle.loads(sent.content)
         except ModuleNotFoundError as error:
             raise InstallationError(
-                f"the program needs module {error.name!r}, which cannot be imported in the slot's process. Ship it "
+                f"module {error.name!r}, which the program needs, cannot be imported in the slot's process. Ship it "
                 f"with spark-submit --py-files or sparkContext.addPyFile, or install it on all executors."
             ) from error
         except Exception as error:
@@ -257,3 +233,26 @@ class SlotRunner:
 
 def _micros(since: int) -> int:
     return (time.perf_counter_ns() - since) // 1000
+
+
+def slot_statistics(slot: OperatorSlot) -> dict[str, int]:
+    """Numbers of the slot, its operator and its backend, named `part/name` or `part/its own name/name`."""
+    found = {"rss_bytes": int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * _PAGE}
+    _add(found, "", slot.statistics())
+    _add(found, "", slot.operator.statistics())
+    return found
+
+
+def _add(found: dict[str, int], prefix: str, value: Any) -> None:
+    for field in dataclasses.fields(value):
+        part = getattr(value, field.name)
+        if isinstance(part, int):
+            found[prefix + field.name] = part
+        elif dataclasses.is_dataclass(part):
+            _add(found, f"{prefix}{field.name}/", part)
+        elif isinstance(part, tuple):
+            for one in part:
+                if dataclasses.is_dataclass(one) and hasattr(one, "name"):
+                    _add(found, f"{prefix}{field.name}/{one.name}/", one)
+        elif isinstance(part, dict):
+            found.update({f"{prefix}{field.name}/{name}": n for name, n in part.items() if isinstance(n, int)})

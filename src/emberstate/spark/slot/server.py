@@ -1,13 +1,14 @@
-"""`SlotServer`: the accept thread of a slot's process. It hears who comes, and decides when the process ends.
+"""`SlotServer`: the accept thread of a slot's process. It accepts or rejects requests, and decides when the process
+ends.
 
-It reads hellos only, a fixed number of bytes each, and never waits for a single peer. Requests that it accepts go
-to the owner's thread through the mailbox. While that works, it says how far the owner has got.
+It reads hellos only, a fixed number of bytes each, and never waits for a single peer. Accepted requests go to the
+owner's thread through the mailbox. While the owner works, the server publishes its progress.
 
-It ends: when the executor or pyspark's daemon ends, at SIGTERM or SIGHUP, after an idle time, when the function does
-not return though it is wanted for a later attempt, and when a request of a later incarnation comes, for which a new
-process is to import the user's modules anew.
+The process ends when the executor or pyspark's daemon ends, at SIGTERM or SIGHUP, after an idle time, when the function
+does not return though a later attempt waits, and when a request of a later incarnation comes: a new process then
+imports the user's modules anew.
 
-Thread safety: all of it on the process's main thread, which signals go to; `wake` is anybody's.
+Thread safety: the process's main thread, which gets the signals; `wake` is for any thread.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ from emberstate.spark.slot.messages import HELLO_SIZE, Hello, token_digest
 from emberstate.spark.slot.process_watch import ProcessWatch
 from emberstate.spark.slot.progress import ProgressPage
 
-#: A peer that has connected says hello within this time, in seconds.
+#: How long a peer may take from connecting to its hello, in seconds.
 HELLO_SECONDS: Final = 20.0
-#: How often it says how far the owner has got, in seconds.
+#: How often it publishes the owner's progress, in seconds.
 _PROGRESS_SECONDS: Final = 0.25
 _BACKLOG: Final = 64
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP)
@@ -69,12 +70,12 @@ class SlotServer:
         signal.set_wakeup_fd(self._wake.fileno(), warn_on_full_buffer=False)
 
     def wake(self) -> None:
-        """Have the server look at everything again."""
+        """Have the server check everything again."""
         with contextlib.suppress(BlockingIOError):
             self._wake.send(b"w")
 
     def serve(self, mailbox: SlotMailbox) -> str:
-        """Listen until there is a reason to end, and return it; nobody can connect any more then."""
+        """Listen until there is a reason to end, and return it. No peer can connect afterwards."""
         for process in self._watch.gone:
             self._end(f"process {process.pid} had ended")
         self._listener.setblocking(False)
@@ -108,15 +109,15 @@ class SlotServer:
     def _end(self, reason: str) -> None:
         self._ending = self._ending or reason
 
-    # -- who comes ------------------------------------------------------------------------------------------
+    # -- requests -------------------------------------------------------------------------------------------
 
     def _accept(self, poll: select.poll) -> None:
         try:
             connection, _ = self._listener.accept()
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE):
-                self._end("no file descriptor is left")  # and nothing can be served
-            return  # else it hung up before it was looked at
+                self._end("no file descriptor is left")
+            return  # otherwise the peer has closed the connection already
         if (uid := peer_of(connection)[1]) != os.getuid():
             _refuse(connection, SlotError(f"the slot belongs to user {os.getuid()}, the caller is {uid}"))
             return
@@ -147,7 +148,7 @@ class SlotServer:
             return
         if hello.incarnation > mailbox.incarnation:
             self._end(f"superseded by incarnation {hello.incarnation}")
-            self._stop_listening()  # first: the caller binds the name anew
+            self._stop_listening()  # before the caller binds the name anew
             _say(connection, frame(FrameType.SUPERSEDED))
             connection.close()
             return
@@ -167,10 +168,10 @@ class SlotServer:
                 del self._pending[descriptor]
                 connection.close()
 
-    # -- when it ends ---------------------------------------------------------------------------------------
+    # -- the end --------------------------------------------------------------------------------------------
 
     def _patience(self, mailbox: SlotMailbox) -> float:
-        """How long to wait for something to happen, in milliseconds."""
+        """How long to poll, in milliseconds."""
         deadlines = [deadline for _, _, deadline in self._pending.values()]
         since = mailbox.idle_since()
         deadlines.append(time.monotonic() + _PROGRESS_SECONDS if since is None else since + self._idle_seconds())
@@ -184,13 +185,13 @@ class SlotServer:
             self._end(f"idle for {self._idle_seconds():g} s")
 
     def _end_if_stuck(self, mailbox: SlotMailbox) -> None:
-        """A task that is not wanted any more must not keep the one that is waiting: it gets another process."""
+        """End if a superseded task keeps a later one waiting: that gets a new process."""
         since = mailbox.stuck_since()
         if since is not None and time.monotonic() >= since + self._stuck_seconds:
             self._end(f"the function did not return within {self._stuck_seconds:g} s, and a later attempt waits")
 
     def abandon(self) -> None:
-        """In a forked child: close the sockets, which are the parent's."""
+        """In a forked child: close the parent's sockets."""
         self._listener.close()
         for connection, _, _ in self._pending.values():
             connection.close()
@@ -208,6 +209,6 @@ def _refuse(connection: socket.socket, error: EmberstateError) -> None:
 
 
 def _say(connection: socket.socket, data: bytes) -> None:
-    """Send a little on a connection that was just made: there is room for it."""
+    """Send a small message on a new connection, which has room for it."""
     with contextlib.suppress(OSError):
         connection.send(data, socket.MSG_DONTWAIT)

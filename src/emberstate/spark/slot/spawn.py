@@ -1,10 +1,10 @@
-"""Starting a slot's process.
+"""Starts a slot's process.
 
-The name of a slot's socket is the lock: whoever binds it starts the process and hands the socket down to it. It is the
-process that listens, when it is up: so the kernel knows the slot by the socket, and others try until then. If the
-starter dies before there is a process, or the process dies, the name is free again, and the next one binds it.
+The name of a slot's socket is the lock: the worker that binds it starts the process and passes it the socket. The
+process itself listens once it is up, so the kernel knows it as the socket's peer; other workers retry until then. If
+the worker dies before there is a process, or the process dies, the name is free, and the next worker binds it.
 
-The process stays in the process group of pyspark's daemon, which Spark kills with it.
+The process stays in the process group of pyspark's daemon; Spark kills the group.
 
 Thread safety: one thread.
 """
@@ -28,14 +28,14 @@ from emberstate.spark.slot.messages import SlotSetup
 _log = logging.getLogger("emberstate.spark")
 
 _SIGNALS: Final[dict[int, str]] = {
-    signal.SIGKILL: "SIGKILL (by the kernel, if nobody else did it: then memory ran out)",
+    signal.SIGKILL: "SIGKILL (by the kernel if memory ran out, unless somebody sent it)",
     signal.SIGSEGV: "SIGSEGV (a crash in compiled code)",
     signal.SIGABRT: "SIGABRT (a crash in compiled code)",
 }
 
 
 class SpawnedSlot:
-    """A process that was started here."""
+    """A slot's process that this worker has started."""
 
     def __init__(self, process: subprocess.Popen[bytes], printed: int) -> None:
         self._process = process
@@ -47,16 +47,16 @@ class SpawnedSlot:
         return self._process.pid
 
     def kill(self) -> None:
-        """End it, since it does not answer."""
+        """Kill it."""
         self._process.kill()
 
     def fate(self, patience: float) -> str:
-        """How it ended, and what it printed before it listened; for a message."""
+        """How it ended, and what it printed before it listened, for a message."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(patience)
         code = self._process.poll()
         if code is None:
-            how = "still runs"
+            how = "is still running"
         elif code < 0:
             how = f"was ended by {_SIGNALS.get(-code, f'signal {-code}')}"
         else:
@@ -65,22 +65,22 @@ class SpawnedSlot:
         return f"process {self.pid} {how}" + (f"; it printed:\n{printed}" if printed else "")
 
     def close(self) -> None:
-        """Forget about what it printed."""
+        """Drop what it printed."""
         if self._printed >= 0:
             os.close(self._printed)
             self._printed = -1
 
     @property
     def ended(self) -> bool:
-        """Whether it has ended; then it is no zombie any more."""
+        """Whether it has ended; reaps it."""
         return self._process.poll() is not None
 
 
 def spawn(slot_id: SlotId, address: bytes, executor: Executor, incarnation: int) -> SpawnedSlot | None:
-    """Start the process of a slot; None if somebody else has, or is about to.
+    """Start the process of a slot; None if another worker has, or is about to.
 
     Raises:
-        SlotError: it cannot be started.
+        SlotError: the process cannot be started.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         try:
@@ -123,8 +123,8 @@ def _started(slot_id: SlotId, setup: SlotSetup, printed: int) -> subprocess.Pope
             pass_fds=(setup.listener, setup.log),
         )
     except OSError as error:
-        raise SlotError(f"{slot_id}: its process cannot be started with {sys.executable}: {error}") from error
+        raise SlotError(f"{slot_id}: cannot start its process with {sys.executable}: {error}") from error
     assert process.stdin is not None
-    with contextlib.suppress(BrokenPipeError), process.stdin as pipe:  # it is gone: whoever connects finds out
+    with contextlib.suppress(BrokenPipeError), process.stdin as pipe:  # it has ended, as the next connect will show
         pipe.write(setup.to_bytes())
     return process

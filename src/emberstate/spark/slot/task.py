@@ -1,7 +1,7 @@
-"""`SlotShim`: what a Spark task of a keyed stage does: it hands the rows of its partition to the slot, and the slot's
-acknowledgement to the driver. State is never in it.
+"""`SlotShim`: the code of a keyed stage in a Spark task. It streams the rows of its partition to the slot, and returns
+the slot's answer to the driver. It has no state.
 
-Thread safety: used by one task's thread; it travels from the driver as a value.
+Thread safety: one task's thread; it travels from the driver as a value.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ import msgspec
 import pyarrow as pa
 
 from emberstate.runtime.rows.columns import BROADCAST_COLUMN
-from emberstate.spark.slot.client import SlotId, run_in_slot
+from emberstate.spark.slot.address import SlotId
+from emberstate.spark.slot.client import run_in_slot
 from emberstate.spark.slot.failure import noting_place
 from emberstate.spark.slot.messages import SlotRequest
 
-#: The columns of what a keyed stage returns to the driver: one row per slot.
+#: The columns that a keyed stage returns to the driver, one row per slot.
 ANSWER_SCHEMA: Final = "slot int, answer binary"
 
 
@@ -29,11 +30,11 @@ class SlotShim:
     """The function of `mapInArrow`, for all slots of one stage and batch."""
 
     slot_id: SlotId
-    #: By slot; the task's attempt is filled in where it runs.
+    #: By slot, without the task's attempt, which the task fills in.
     requests: tuple[SlotRequest, ...]
     #: A Spark broadcast of the program's bytes.
     program: Any
-    #: Where else than the worker the slot finds modules.
+    #: More directories to import modules from.
     path: tuple[str, ...] = ()
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -42,7 +43,7 @@ class SlotShim:
 
         context = TaskContext.get()
         assert context is not None
-        sys.path += [entry for entry in self.path if entry not in sys.path]  # a slot looks where its worker does
+        sys.path += [entry for entry in self.path if entry not in sys.path]  # the slot gets the worker's path
         slot = context.partitionId()
         request = msgspec.structs.replace(self.requests[slot], task_attempt=context.taskAttemptId())
         slot_id = dataclasses.replace(self.slot_id, slot=slot)
@@ -64,7 +65,7 @@ class SlotShim:
 def _split(
     batches: Iterator[pa.RecordBatch], schema: pa.Schema
 ) -> tuple[bytes, Iterator[pa.RecordBatch], pa.Schema]:
-    """Broadcast rows, which come first, as an Arrow stream; and all others."""
+    """The broadcast rows, which come first, as an Arrow stream; and the other rows with their schema."""
     rest = schema.remove(schema.get_field_index(BROADCAST_COLUMN))
     struct = schema.field(BROADCAST_COLUMN).type
     sink = pa.BufferOutputStream()

@@ -1,7 +1,7 @@
-"""`WatchedConnection`: a task's end of its connection. Waiting for the slot ends when the slot does not go on.
+"""`WatchedConnection`: a task's end of its connection. Waiting ends with an error when the slot makes no progress.
 
-What counts is time without progress, while the task waits: not how long something takes. Time that the task itself
-needs to get its rows is not the slot's.
+Only time without progress counts, and only while the task waits for the slot: neither how long a step takes, nor the
+time that the task needs to read its rows.
 
 Thread safety: one thread, that of the Spark task.
 """
@@ -18,13 +18,16 @@ from typing import Any, Final, Self
 from emberstate.spark.slot.peer import SlotPeer
 from emberstate.spark.slot.progress import read_progress
 
-#: How often progress is looked at.
+#: How often progress is checked.
 _LOOK_MILLIS: Final = 250
 _DESCRIPTOR: Final = array.array("i", [0])
 
 
 class StalledError(Exception):
-    """The slot made no progress for too long. Never leaves this package."""
+    """The slot made no progress for too long. Never leaves this package.
+
+    `progress` is how far it is, `calls` the stack of its code, innermost first.
+    """
 
     def __init__(self, progress: str, calls: str) -> None:
         super().__init__(progress)
@@ -32,14 +35,14 @@ class StalledError(Exception):
         self.calls = calls
 
     def __str__(self) -> str:
-        """What the slot was doing."""
+        """What the slot was doing, for a message."""
         if not self.progress:
-            return "it has not answered at all"
+            return "it has not answered"
         return self.progress + (f", in {self.calls}" if self.calls else "")
 
 
 class WatchedConnection:
-    """A connection to a slot, with as much of a socket as frames and rows need."""
+    """A connection to a slot, with the part of a socket that frames and rows need."""
 
     def __init__(self, connection: socket.socket, peer: SlotPeer, limit: float, clock: Callable[[], float]) -> None:
         """`limit` is how long, in seconds by `clock`, the slot may make no progress."""
@@ -47,14 +50,14 @@ class WatchedConnection:
         self._connection = connection
         self._limit = limit
         self._clock = clock
-        self._page = -1  # comes with the slot's first words
+        self._page = -1  # comes with the slot's first frame
 
     def fileno(self) -> int:
         """For poll."""
         return self._connection.fileno()
 
     def sendall(self, data: Any) -> None:
-        """Send all of it."""
+        """Send all data."""
         memory = memoryview(data).cast("B")
         while memory:
             try:
@@ -63,7 +66,7 @@ class WatchedConnection:
                 self._wait(select.POLLOUT)
 
     def recv_into(self, memory: memoryview) -> int:
-        """Receive at least a byte, or 0 at the end."""
+        """Receive at least one byte; 0 at the end."""
         while True:
             try:
                 if self._page >= 0:
@@ -96,7 +99,7 @@ class WatchedConnection:
         return ("", "") if self._page < 0 else read_progress(self._page)
 
     def close(self) -> None:
-        """Hang up; a second call does nothing."""
+        """Close the connection. Idempotent."""
         self._connection.close()
         self.peer.close()
         if self._page >= 0:
