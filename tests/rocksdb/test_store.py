@@ -16,6 +16,7 @@ from emberstate.errors import CodecError, StorageError
 from emberstate.rocksdb.touched_keys import MOST_RUNS, TouchedKeys, read_run, write_run
 from emberstate.state.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 from emberstate.state.ttl.config import TtlConfig
+from tests.raising import raising
 from tests.rocksdb.conftest import LIMIT
 from tests.state.support import BackendFactory
 
@@ -85,9 +86,9 @@ def test_damaged_files_are_an_error_and_not_an_early_end(make_backend: BackendFa
     data = bytearray(table.read_bytes())
     data[len(data) // 2] ^= 0xFF
     table.write_bytes(data)
-    with pytest.raises(StorageError, match="Corruption"):
+    with raising(StorageError, "Corruption", path=str(backend.local_path)):
         state.get()
-    with pytest.raises(StorageError, match="Corruption"):
+    with raising(StorageError, "Corruption", path=str(backend.local_path)):
         backend.snapshot()
 
 
@@ -166,7 +167,7 @@ def test_logs_are_compacted_and_end_where_they_say(tmp_path: Path) -> None:
     data = (tmp_path / "all.run").read_bytes()
     for length in range(len(data)):
         (tmp_path / "cut.run").write_bytes(data[:length])
-        with pytest.raises(StorageError, match="ends in the middle"):
+        with raising(StorageError, path=str(tmp_path / "cut.run")):
             list(read_run(tmp_path / "cut.run"))
     with pytest.raises(StorageError):
         write_run(tmp_path / "all.run", [b"a"])  # a run is never overwritten

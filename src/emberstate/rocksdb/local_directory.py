@@ -62,7 +62,8 @@ class LocalDirectory:
         except OSError as error:
             raise StorageError(
                 f"no directory for RocksDB's local files can be made in {where}: {error}. Name one on a local "
-                f"disk that this process may write to."
+                f"disk that this process may write to.",
+                path=str(where),
             ) from error
 
     def remove(self) -> None:

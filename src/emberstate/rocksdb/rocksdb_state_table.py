@@ -16,7 +16,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any, Final
 
 from emberstate.codec import Codec
-from emberstate.errors import CodecError, InvariantError, StateTypeError
+from emberstate.errors import CodecError, EmberstateError, InvariantError, StateTypeError
 from emberstate.rocksdb.current_entry import CurrentEntry, CurrentKey
 from emberstate.rocksdb.raw_keys import (
     entry_of,
@@ -131,9 +131,10 @@ class RocksDBStateTable:
         """A namespace as it stands in raw keys."""
         return sized(self.namespace_codec.encode(namespace))
 
-    def refusal(self, error: Exception) -> StateTypeError:
-        """What to raise for a value that cannot be encoded."""
-        return StateTypeError(f"{self.label}, key {self.tables.context.key!r}: {error}")
+    def refusal(self, error: EmberstateError) -> StateTypeError:
+        """The error to raise for a value that cannot be encoded."""
+        key = self.tables.context.key
+        return StateTypeError(f"{self.label}, key {key!r}: {error}", state=self.name, key=key, field=error.field)
 
     def encoded(self, value: Any) -> bytes:
         """A value as it is stored; StateTypeError, naming state and key, if it is not of its type at any depth."""
@@ -301,11 +302,12 @@ class RocksDBStateTable:
             self.decode(value)
             part = key_part(group, self.tables.encode_key(decoded))
             if raw != entry_prefix(self.prefix, part, sized(namespace)) + rest:
-                raise InvariantError(f"{self.label}: {raw!r} is not how key {decoded!r} is written")
+                raise InvariantError(f"{self.label}: {raw!r} is not how key {decoded!r} is written", state=self.name)
             if self.user_key_codec is not None:
                 self.user_key_codec.decode(rest)
             elif len(rest) != (8 if self.shape == LIST else 0):
-                raise InvariantError(f"{self.label}: {raw!r} has {len(rest)} bytes too many or too few")
+                what = f"{self.label}: {raw!r} has {len(rest)} bytes too many or too few"
+                raise InvariantError(what, state=self.name)
 
 
 def stamp_of(data: bytes) -> int:

@@ -208,7 +208,8 @@ class RocksDBStore:
             self._db: Any = Rdict(str(directory.path / "db"), options)
         except Exception as error:
             directory.remove()
-            raise StorageError(f"RocksDB could not be opened in {directory.path}: {error}") from error
+            path = str(directory.path)
+            raise StorageError(f"RocksDB could not be opened in {directory.path}: {error}", path=path) from error
         db = self._db
         #: Reading and writing by key; the log of what is touched.
         self.pairs = PairAccess(db.get, db.put, db.delete, budget.touched, self)
@@ -278,7 +279,8 @@ class RocksDBStore:
         """What to raise when rocksdict raised; from here on the store is good for nothing."""
         failure = StorageError(
             f"the local files of RocksDB in {self._directory.path} could not be {what}: {error}. Is the disk full or "
-            f"broken? Nothing is committed from here on; a restart restores from the last checkpoint."
+            f"broken? Nothing is committed from here on; a restart restores from the last checkpoint.",
+            path=str(self._directory.path),
         )
         if self.failure is None:
             self.failure = failure

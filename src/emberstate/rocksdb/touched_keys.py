@@ -90,7 +90,8 @@ def write_run(file: Path, keys: Iterable[bytes]) -> None:
     except OSError as error:
         raise StorageError(
             f"the log of touched keys could not be written to {file}: {error}. Is the disk full or broken? Nothing is "
-            f"committed from here on; a restart restores from the last checkpoint."
+            f"committed from here on; a restart restores from the last checkpoint.",
+            path=str(file),
         ) from error
 
 
@@ -101,7 +102,8 @@ def read_run(file: Path) -> Iterator[bytes]:
             while length := int.from_bytes(_exactly(source, _LENGTH), "big"):
                 yield _exactly(source, length)
     except OSError as error:
-        raise StorageError(f"the log of touched keys could not be read from {file}: {error}") from error
+        message = f"the log of touched keys could not be read from {file}: {error}"
+        raise StorageError(message, path=str(file)) from error
 
 
 def _exactly(source: BinaryIO, count: int) -> bytes:

@@ -173,7 +173,7 @@ def test_what_snapshot_gives_is_what_changes_and_roll_back_take(states: Any) -> 
         states.put("k", NS, 1)
         assert states.changes(before) == states.changes(before.point) == [("k", NS, ((Op.REPLACED, 1),))]
         for use in (states.changes, states.roll_back, states.open):
-            with pytest.raises(TypeError, match=r"as `snapshot\(\)` of this map or backend gives it, found 'k'"):
+            with pytest.raises(TypeError, match="snapshot"):
                 use("k")
         states.roll_back(before)
         assert content(states) == {}

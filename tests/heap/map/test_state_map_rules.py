@@ -565,7 +565,7 @@ def test_a_broken_map_says_so() -> None:
     states.put("k", NS, [1])
     registry.lenders.clear()
 
-    with pytest.raises(InvariantError, match="nobody will seal"):
+    with pytest.raises(InvariantError, match="loans"):
         states.check_invariants()
 
 

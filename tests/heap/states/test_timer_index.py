@@ -64,6 +64,6 @@ def test_removing_what_is_not_there_is_a_broken_invariant(timer: tuple[int, int]
     """Catches another timer removed in its place, silently."""
     for index in (TimerIndex([(5, 1), (5, 5), (6, 1), (6, 2), (6, 3)]), TimerIndex()):
         held = list(index)
-        with pytest.raises(InvariantError, match="is not there"):
+        with pytest.raises(InvariantError, match="not there"):
             index.remove(timer)
         assert list(index) == held

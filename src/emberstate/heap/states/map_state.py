@@ -183,7 +183,9 @@ class HeapMapState(InternalMapState):
         if large is None:
             raise LifecycleError(
                 f"map state {self.table.name!r} of key {self.table.context.key!r} was there and is not found again: "
-                f"`==` of its key or namespace says one thing now and another then"
+                f"`==` of its key or namespace says one thing now and another then",
+                state=self.table.name,
+                key=self.table.context.key,
             )
         return large
 
