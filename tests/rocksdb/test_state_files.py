@@ -26,6 +26,7 @@ from tests.checkpoint.files import state_file_world as world
 from tests.checkpoint.files.state_file_small import small_files
 from tests.checkpoint.files.test_state_file_rows import BAD_ROWS, file_of
 from tests.effort import examples
+from tests.raising import raising
 from tests.rocksdb.conftest import LIMIT
 
 #: All that both backends do alike: a value that is changed in place is the heap's alone.
@@ -222,7 +223,7 @@ def test_an_undeclared_state_is_kept() -> None:
     with rocksdb(names=kept) as backend:
         restore(opened(data), backend, RestoreChoices(keep_states=["notes"]))
         backend.check_invariants()
-        with pytest.raises(StateDeclarationError, match="kept as bytes"):
+        with raising(StateDeclarationError, state="notes"):
             backend.get_partitioned_state(MapStateDescriptor("notes", tuple[int, str], dict[str, bytes]))
         backend.set_current_key("ann")
         assert world.handle(backend, "profile").value() == world.Profile("ann", ["x"], 1.5)

@@ -166,7 +166,7 @@ class HeapKeyedStateBackend(AbstractKeyedStateBackend[StateTable, HeapTimerQueue
                     if problem is not None:
                         label = f"{registered.descriptor.kind} state {name!r}"
                         text = f"{label}, key {key!r}, namespace {namespace!r}: {problem}"
-                        return StateTypeError(text, state=name, key=key)
+                        return StateTypeError(text, state=name, key=key, field=problem.field)
         return error
 
 
@@ -185,7 +185,7 @@ def _lent(map: StateMap) -> Iterator[tuple[Any, Any, Any]]:
                     yield from ((entry.key, entry.namespace, lent.state) for lent in entry.state.loans[::2])
 
 
-def _problem(codec: Codec[Any], value: Any) -> str | None:
+def _problem(codec: Codec[Any], value: Any) -> StateTypeError | CodecError | None:
     """What is wrong with the type of a value, an element list or a stamped value; None if nothing is."""
     if isinstance(value, AppendList):
         return next((found for part in value.elements() if (found := _problem(codec, part)) is not None), None)
@@ -195,5 +195,5 @@ def _problem(codec: Codec[Any], value: Any) -> str | None:
         if value is not None:
             codec.check_deep(value)
     except (StateTypeError, CodecError) as error:
-        return str(error)
+        return error
     return None

@@ -187,10 +187,12 @@ class RocksDBTimerQueue(TimerQueue):
             order = self._order_of(self._tables.decode_key(key), time, name, namespace)
             by_key[order] = group.to_bytes(2, "big") + sized(key) + timer
         if ordered != by_key:
-            raise InvariantError(f"queue {self.table.name!r}: the timers by key are not those in order")
+            queue = self.table.name
+            raise InvariantError(f"queue {queue!r}: the timers by key are not those in order", state=queue)
         before = {order: value for order, value in ordered.items() if order < self._until}
         if self._heads != sorted(before) or self._values != before:
-            raise InvariantError(f"queue {self.table.name!r}: what is read ahead is not what comes next")
+            queue = self.table.name
+            raise InvariantError(f"queue {queue!r}: what is read ahead is not what comes next", state=queue)
 
     # -- restoring ------------------------------------------------------------------------------------------
 

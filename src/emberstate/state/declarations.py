@@ -82,12 +82,13 @@ class StateHandles:
         raise StateDeclarationError(f"{descriptor!r} is not one of the five state descriptors")
 
 
-def check_declared(what: str, namespace_codec: Codec[Any]) -> None:
+def check_declared(what: str, name: str, namespace_codec: Codec[Any]) -> None:
     """Refuse a handle on what was restored without being declared: it is bytes."""
     if isinstance(namespace_codec, OpaqueCodec):
         raise StateDeclarationError(
-            f"{what} was not declared when state was restored and is kept as bytes (keep_states): declare it "
-            f"before the restore, so that it is decoded"
+            f"{what} {name!r} was not declared when state was restored and is kept as bytes (keep_states): declare it "
+            f"before the restore, so that it is decoded",
+            state=name,
         )
 
 

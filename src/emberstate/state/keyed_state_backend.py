@@ -193,7 +193,8 @@ class AbstractKeyedStateBackend(abc.ABC, Generic[T_co, Q_co, P]):
         try:
             registered.namespace_codec.check_deep(namespace)
         except StateTypeError as error:
-            raise StateTypeError(f"namespace of state {descriptor.name!r}: {error}", state=descriptor.name) from None
+            name = descriptor.name
+            raise error.reworded(f"namespace of state {name!r}: {error}").located(state=name) from None
         ttl = registered.descriptor.ttl
         expiry = None if ttl is None else Expiry(ttl, self.ttl_clock, self.context)
         return self._handles.internal(registered.descriptor, registered.table, namespace, expiry)
@@ -206,7 +207,7 @@ class AbstractKeyedStateBackend(abc.ABC, Generic[T_co, Q_co, P]):
         self.context.check_open()
         queue = self._timer_queues.get(name)
         if queue is not None:
-            check_declared(f"timer queue {name!r}", queue.namespace_codec)
+            check_declared("timer queue", name, queue.namespace_codec)
             if queue.namespace_codec.type is namespace_type:
                 return queue
         namespace_codec = key_codec_for(namespace_type, where=f"namespace of timer queue {name!r}")
@@ -235,7 +236,7 @@ class AbstractKeyedStateBackend(abc.ABC, Generic[T_co, Q_co, P]):
         self.context.check_open()
         registered = self._states.get(name)
         if registered is not None:
-            check_declared(f"state {name!r}", registered.namespace_codec)
+            check_declared("state", name, registered.namespace_codec)
         return registered
 
     def apply_to_all_keys(
@@ -367,7 +368,7 @@ class AbstractKeyedStateBackend(abc.ABC, Generic[T_co, Q_co, P]):
             raise StateDeclarationError(f"expected the descriptor of a state, got {descriptor!r}")
         registered = self._states.get(descriptor.name)
         if registered is not None:
-            check_declared(f"state {descriptor.name!r}", registered.namespace_codec)
+            check_declared("state", descriptor.name, registered.namespace_codec)
             if registered.descriptor is descriptor and registered.namespace_codec.type is namespace_type:
                 return registered
         namespace_codec = key_codec_for(namespace_type, where=f"namespace of state {descriptor.name!r}")

@@ -100,7 +100,8 @@ class TimerQueue(abc.ABC):
                 self.namespace_codec.check_deep(namespace)
             except StateTypeError as error:
                 queue = self.table.name
-                raise StateTypeError(f"namespace of a timer in queue {queue!r}: {error}", state=queue) from None
+                found = error.reworded(f"namespace of a timer in queue {queue!r}: {error}")
+                raise found.located(state=queue) from None
         return time, name, namespace
 
     def __reduce__(self) -> NoReturn:

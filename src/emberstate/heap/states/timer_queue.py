@@ -152,12 +152,13 @@ class HeapTimerQueue(TimerQueue):
         self.table.check_invariants()
         self._index.check_invariants()
         expected = set(self._of_set())
+        queue = self.table.name
         if differing := sorted(expected ^ set(self._index)):
             where = "the index: it would not fire" if differing[0] in expected else "the set: it would fire"
-            raise InvariantError(f"{differing[0]!r} of queue {self.table.name!r} is not in {where}")
+            raise InvariantError(f"{differing[0]!r} of queue {queue!r} is not in {where}", state=queue)
         versions = [version for version, _, _ in self._journal]
         if versions != sorted(versions):
-            raise InvariantError(f"the journal of queue {self.table.name!r} is not in order: {versions}")
+            raise InvariantError(f"the journal of queue {queue!r} is not in order: {versions}", state=queue)
 
     # -- points in time -------------------------------------------------------------------------------------
 
