@@ -41,6 +41,7 @@ ROOMS = {
         ("plan", "spark_session"),
         ("driver",),
         ("heartbeat", "static_run", "tables"),
+        ("query_runner",),
         ("pipeline",),
     ),
     "cli": (

@@ -90,8 +90,8 @@ class Driver:
 
     def placement(self) -> dict[int, str]:
         """Where the slots are to be."""
-        assert self._pipeline is not None and self._pipeline._runner is not None
-        return self._pipeline._runner.stages.anchor.placement
+        assert self._pipeline is not None and self._pipeline._runner.batches is not None
+        return self._pipeline._runner.batches.stages.anchor.placement
 
     def failure(self) -> str | None:
         """Why the query has ended."""

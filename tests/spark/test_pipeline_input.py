@@ -104,7 +104,7 @@ def test_what_makes_no_pipeline_is_refused_when_it_is_built(stream: Stream) -> N
         stream.pipeline(parallelism=0)
     with pytest.raises(StateDeclarationError, match="state backend"):
         es.Pipeline("job", "a path")  # type: ignore[arg-type]
-    with pytest.raises(StateDeclarationError, match="need an event time"):
+    with pytest.raises(StateDeclarationError, match="event time"):
         pipeline.key_by("key").window(es.TumblingEventTimeWindows.of("1 minute"))
 
 

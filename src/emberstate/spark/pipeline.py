@@ -1,68 +1,46 @@
-"""`Pipeline`: what a user builds: keyed stages with state, and where their output goes.
+"""`Pipeline`: keyed stages with state, and the sinks of their output; what a user builds.
 
-A pipeline is a value: every method gives a new one. What it runs, it runs through a `BatchRunner` of its own per run of
-a query; a second run of the same pipeline takes the job over from the first.
-
-Thread safety: building, any thread. As a callable, the thread of one query's batches at a time; a call on behalf of a
-query that was stopped is refused.
+Thread safety: building, any thread. As a callable, the thread of one query's batches at a time; see `query_runner`.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import functools
-import logging
-import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self
 
 from emberstate.checkpoint.backends import StateBackend
 from emberstate.checkpoint.commit.retention import DEFAULT_RETAINED
-from emberstate.checkpoint.commit.starting_point import find_latest
 from emberstate.checkpoint.manifest.chain import DEFAULT_POLICY, ChainPolicy
 from emberstate.checkpoint.restore.choices import NO_CHOICES, RestoreChoices, names_in
 from emberstate.clock import Clock, SystemClock
-from emberstate.errors import EmberstateError, LifecycleError, StateDeclarationError
+from emberstate.errors import LifecycleError, StateDeclarationError
 from emberstate.keygroups import DEFAULT_MAX_PARALLELISM
 from emberstate.runtime.functions.function import ProcessFunction
-from emberstate.runtime.rows.row import RowType
 from emberstate.runtime.windows import Trigger, WindowAssigner, window
-from emberstate.spark.driver.batch_runner import BatchRunner
 from emberstate.spark.driver.callbacks import checked_listener, checked_sink
-from emberstate.spark.driver.keyed_frame import tagged
-from emberstate.spark.driver.source_position import SourcePosition, source_position
-from emberstate.spark.heartbeat import AtEnd, Ticks, ticks_of
+from emberstate.spark.driver.keyed_frame import input_row_types, tagged
+from emberstate.spark.heartbeat import AtEnd
+from emberstate.spark.plan.next_stage import NextStage
 from emberstate.spark.plan.pipeline import Listener, PipelinePlan, SavepointStart, Sink
-from emberstate.spark.plan.stage import InputPlan, NullKeys, StagePlan, as_columns, as_row_type, row_type_of_frame
+from emberstate.spark.plan.stage import NullKeys, row_type_of_frame
 from emberstate.spark.plan.windowed_stage import WindowedStage
 from emberstate.spark.progress import Progress
-from emberstate.spark.slot.failure import cause_first, one_line, was_stopped
-from emberstate.spark.spark_session import NO_CONNECT, missing_settings, refuse_connect
-from emberstate.units import Duration, as_duration
+from emberstate.spark.query_runner import QueryRunner
+from emberstate.spark.spark_session import NO_CONNECT, refuse_connect
+from emberstate.units import Duration
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
-    from pyspark.sql.types import StructType
 
-    Schema = RowType | str | StructType
-
-_log = logging.getLogger("emberstate.spark")
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Next:
-    """What was said of the stage that comes next."""
-
-    input: InputPlan | None = None
-    out_of_orderness: Duration = "0 seconds"
-    idle_timeout: Duration | None = None
-    second: tuple[str, InputPlan] | None = None
-    broadcast: str | None = None
+    from emberstate.spark.plan.next_stage import Schema
 
 
 class Pipeline:
-    """Keyed stages over a stream or a DataFrame.
+    """Keyed stages over a stream or a DataFrame, and the sinks of their output.
+
+    A pipeline is an immutable value: every method that declares something returns a new pipeline.
 
     >>> import emberstate as es
     >>> class Count(es.KeyedProcessFunction):
@@ -72,13 +50,16 @@ class Pipeline:
     ...         self.seen.update(self.seen.value() + 1)
     ...         yield row.card, self.seen.value()
     >>> counts = (
-    ...     Pipeline("counts", es.MemoryStateBackend())
+    ...     es.Pipeline("counts", es.MemoryStateBackend())
     ...     .key_by("card")
     ...     .process("count", Count(), schema="card string, seen bigint")
     ...     .sink(lambda df, batch_id: df.show())
     ... )
     >>> counts
     Pipeline('counts', stages=['count'])
+
+    `start` runs it on a stream, `run` on a static DataFrame. It can also be called by Spark itself:
+    `df.writeStream.foreachBatch(pipeline)`.
     """
 
     def __init__(
@@ -94,38 +75,37 @@ class Pipeline:
         policy: ChainPolicy = DEFAULT_POLICY,
         clock: Clock | None = None,
     ) -> None:
-        """A pipeline whose state is that of job `name` at the backend's location.
+        """Declare a pipeline; its state is that of job `name` at the backend's location.
 
-        `parallelism` is the number of slots, by default Spark's default parallelism; it may change from start to
-        start. `max_parallelism`, the number of key groups, may not. `retained` checkpoints are kept. A slot without
-        work ends after `slot_idle`, and restores when there is work again. A slot that makes no progress for
-        `slot_stall` (no row or timer done, nothing read or written) is ended, and Spark runs its task again.
+        Args:
+            name: The name of the job. A job resumes from the checkpoints of its name at the location.
+            backend: Where state lives and where its checkpoints go, such as `FsStateBackend("s3://bucket/job")`.
+            parallelism: The number of slots; by default Spark's default parallelism. May change from start to start.
+            max_parallelism: The number of key groups. Fixed with the job's first checkpoint.
+            retained: How many checkpoints are kept.
+            slot_idle: A slot without work ends after this time, and restores its state when there is work again.
+            slot_stall: A slot that makes no progress for this time (no row or timer done, nothing read or written) is
+                killed, and Spark runs its task again.
+            policy: When deltas are merged and bases are written.
+            clock: The source of processing time; a `ManualClock` in tests.
         """
         self._plan = PipelinePlan(
             name=name, backend=backend, parallelism=parallelism, max_parallelism=max_parallelism, retained=retained,
             slot_idle=slot_idle, slot_stall=slot_stall, policy=policy, clock=SystemClock() if clock is None else clock,
         )  # fmt: skip
-        self._next = _Next()
-        self._reset()
+        self._next = NextStage()
+        self._runner = QueryRunner(self._plan)
 
-    def _reset(self) -> None:
-        self._lock = threading.Lock()
-        self._runner: BatchRunner | None = None
-        self._run_id = ""
-        self._warned = False
-        self._told = False  # that timers wait for data
-        self._error: Exception | None = None
-
-    def _with(self, plan: PipelinePlan | None = None, then: _Next | None = None) -> Self:
+    def _with(self, plan: PipelinePlan | None = None, then: NextStage | None = None) -> Self:
         made = object.__new__(type(self))
         made._plan = self._plan if plan is None else plan
         made._next = self._next if then is None else then
-        made._reset()
+        made._runner = QueryRunner(made._plan)
         return made
 
     def __reduce__(self) -> Any:
         raise StateDeclarationError(
-            f"pipeline {self.name!r} is to be pickled, as foreachBatch of Spark Connect does: {NO_CONNECT}"
+            f"pipeline {self.name!r} cannot be pickled, as foreachBatch of Spark Connect does: {NO_CONNECT}"
         )
 
     def __repr__(self) -> str:
@@ -139,17 +119,15 @@ class Pipeline:
     # -- stages ---------------------------------------------------------------------------------------------
 
     def key_by(self, *columns: str, null_keys: NullKeys = "refuse") -> Self:
-        """Give every key its own state: the next stage's rows are keyed by these columns.
+        """Key the rows of the next stage by these columns: every key has its own state.
 
-        A row in which one of them is null is refused, or, with `null_keys="drop"`, dropped and counted.
+        A row with a null in one of them fails the batch, or, with `null_keys="drop"`, is dropped and counted in
+        `Progress.null_keys`.
+
+        >>> import emberstate as es
+        >>> by_card = es.Pipeline("cards", es.MemoryStateBackend()).key_by("card", "country")
         """
-        if null_keys not in ("refuse", "drop"):
-            raise StateDeclarationError(f"null_keys is 'refuse' or 'drop', found {null_keys!r}")
-        before = self._next.input
-        time = None if before is None else before.event_time
-        zone = None if before is None else before.zone
-        input = InputPlan(key_columns=as_columns(columns), event_time=time, zone=zone, null_keys=null_keys)
-        return self._with(then=dataclasses.replace(self._next, input=input))
+        return self._with(then=self._next.keyed_by(columns, null_keys))
 
     def event_time(
         self,
@@ -159,22 +137,16 @@ class Pipeline:
         zone: str | None = None,
         idle_timeout: Duration | None = None,
     ) -> Self:
-        """Have the next stage see rows in order of this column, with a watermark `out_of_orderness` behind the latest.
+        """Give the next stage event time: it sees the rows of a batch in order of this column.
 
-        A TIMESTAMP_NTZ column needs the `zone` its readings are of. On a stream without rows the watermark stands
-        still, unless `idle_timeout` is given: after so long it goes on at the pace of the clock.
+        The watermark follows the latest row by `out_of_orderness`; a row behind it is late. A TIMESTAMP_NTZ column
+        needs the `zone` of its readings. Without rows the watermark stands still, unless `idle_timeout` is given: after
+        that time it advances at the pace of the clock.
+
+        >>> import emberstate as es
+        >>> timed = es.Pipeline("cards", es.MemoryStateBackend()).key_by("card").event_time("ts", "10 seconds")
         """
-        if self._next.input is None:
-            raise StateDeclarationError("event_time comes after key_by")
-        as_duration(out_of_orderness, "out_of_orderness")
-        if idle_timeout is not None:
-            as_duration(idle_timeout, "idle_timeout")
-        input = dataclasses.replace(self._next.input, event_time=column, zone=zone)
-        return self._with(
-            then=dataclasses.replace(
-                self._next, input=input, out_of_orderness=out_of_orderness, idle_timeout=idle_timeout
-            )
-        )
+        return self._with(then=self._next.timed_by(column, out_of_orderness, zone, idle_timeout))
 
     def connect(
         self,
@@ -185,42 +157,42 @@ class Pipeline:
         zone: str | None = None,
         idle_timeout: Duration | None = None,
     ) -> Self:
-        """Add a second input with the same kind of key to the first stage, for a `KeyedCoProcessFunction`.
+        """Add a second input, keyed by `columns`, to the first stage, for a `KeyedCoProcessFunction`.
 
-        The watermark is that of the input which is behind. `out_of_orderness` and `idle_timeout` are those of the first
-        input, unless they are given.
+        The types of the keys must be the same. The watermark is that of the input which is behind. `out_of_orderness`
+        and `idle_timeout` default to those of the first input. `start` and `run` get the second input by its name:
+        `pipeline.start(payments, inputs={"refunds": refunds}, checkpoint=…)`.
+
+        >>> import emberstate as es
+        >>> both = es.Pipeline("cards", es.MemoryStateBackend()).key_by("card").connect("refunds", "card_number")
         """
-        self._check_other(name)
-        if self._next.input is None:
-            raise StateDeclarationError("connect comes after key_by")
-        if out_of_orderness is not None:
-            as_duration(out_of_orderness, "out_of_orderness")
-        if idle_timeout is not None:
-            as_duration(idle_timeout, "idle_timeout")
-        plan = InputPlan(
-            key_columns=as_columns(columns),
+        self._check_first(name)
+        second = self._next.connected(
+            name,
+            columns,
             event_time=event_time,
-            zone=zone,
-            null_keys=self._next.input.null_keys,
             out_of_orderness=out_of_orderness,
+            zone=zone,
             idle_timeout=idle_timeout,
         )
-        return self._with(then=dataclasses.replace(self._next, second=(name, plan)))
+        return self._with(then=second)
 
     def broadcast(self, name: str) -> Self:
-        """Add an input whose rows every slot gets to the first stage, for a `KeyedBroadcastProcessFunction`."""
-        self._check_other(name)
-        return self._with(then=dataclasses.replace(self._next, broadcast=name))
+        """Add an input to the first stage whose rows every slot gets, for a `KeyedBroadcastProcessFunction`.
 
-    def _check_other(self, name: str) -> None:
+        `start` and `run` get the input by its name: `pipeline.start(payments, inputs={"rules": rules}, checkpoint=…)`.
+
+        >>> import emberstate as es
+        >>> ruled = es.Pipeline("cards", es.MemoryStateBackend()).key_by("card").broadcast("rules")
+        """
+        self._check_first(name)
+        return self._with(then=self._next.with_broadcast(name))
+
+    def _check_first(self, name: str) -> None:
         if self._plan.stages:
             raise StateDeclarationError(
-                f"input {name!r}: a second input belongs to the first stage; later ones read the stage before"
+                f"input {name!r}: a second input belongs to the first stage; later stages read the one before"
             )
-        if self._next.second is not None or self._next.broadcast is not None:
-            raise StateDeclarationError(f"input {name!r}: the stage has a second input already")
-        if not isinstance(name, str) or not name.isidentifier():
-            raise StateDeclarationError(f"the name of an input is an identifier such as rules, found {name!r}")
 
     def process(
         self,
@@ -231,29 +203,23 @@ class Pipeline:
         side_outputs: Mapping[str, Schema] | None = None,
         late_output: str | None = None,
     ) -> Self:
-        """Add a stage: `function`, whose output has `schema`. Its state is known by `name`, for good."""
-        then = self._next
-        if then.input is None:
-            raise StateDeclarationError(f"stage {name!r}: say by what it is keyed: key_by(…).process(…)")
-        if then.second is not None and (then.second[1].event_time is None) != (then.input.event_time is None):
-            raise StateDeclarationError(f"stage {name!r}: either both inputs have an event time, or none")
-        sides = {side: as_row_type(given, f"side output {side!r}") for side, given in (side_outputs or {}).items()}
-        stage = StagePlan(
-            name=name,
-            function=function,
-            input=then.input,
-            second=then.second,
-            broadcast=then.broadcast,
-            output=as_row_type(schema, f"stage {name!r}"),
-            side_outputs={side: given for side, given in sides.items() if given is not None},
-            late_output=late_output,
-            out_of_orderness=then.out_of_orderness,
-            idle_timeout=then.idle_timeout,
-        )
+        """Add a stage that calls `function` for every row, with the state of the row's key.
+
+        Args:
+            name: The name of the stage. Its state is stored under it, so it must not change.
+            function: A `KeyedProcessFunction`, or a `KeyedCoProcessFunction` after `connect`, or a
+                `KeyedBroadcastProcessFunction` after `broadcast`.
+            schema: The columns of the rows that the function yields: "card string, seen bigint", a StructType or a
+                `RowType`. None: it yields nothing.
+            side_outputs: The columns of further outputs, by name; `ctx.output(name, row)` emits to them.
+            late_output: The side output that gets late rows; without it, and without `process_late_element`, they are
+                dropped, counted and logged once.
+        """
+        stage = self._next.stage(name, function, schema, side_outputs or {}, late_output)
         before = self._plan.stages
         if before and before[-1].output is not None:
             stage.input.with_columns(before[-1].output, f"stage {name!r}")
-        return self._with(dataclasses.replace(self._plan, stages=(*before, stage)), _Next())
+        return self._with(dataclasses.replace(self._plan, stages=(*before, stage)), NextStage())
 
     def window(
         self,
@@ -263,39 +229,61 @@ class Pipeline:
         allowed_lateness: Duration = "0 seconds",
         late_output: str | None = None,
     ) -> WindowedStage[Self]:
-        """Put the rows of every key into windows; `reduce`, `aggregate` or `process` adds the stage."""
+        """Put the rows of every key into windows. `reduce`, `aggregate` or `process` of the result adds the stage.
+
+        The `trigger` defaults to that of the assigner. A row is dropped, or goes to `late_output`, once the watermark
+        has passed the end of its window by `allowed_lateness`.
+
+        >>> import emberstate as es
+        >>> hourly = (
+        ...     es.Pipeline("cards", es.MemoryStateBackend())
+        ...     .key_by("card")
+        ...     .event_time("ts", "10 seconds")
+        ...     .window(es.TumblingEventTimeWindows.of("1 hour"), allowed_lateness="5 minutes")
+        ... )
+        """
         rows = window(assigner, trigger=trigger, allowed_lateness=allowed_lateness, late_output=late_output)
         if assigner.is_event_time and (self._next.input is None or self._next.input.event_time is None):
             kind = type(assigner).__name__
-            raise StateDeclarationError(f"{kind} need an event time: key_by(…).event_time(…).window(…)")
+            raise StateDeclarationError(f"{kind} needs an event time: write key_by(…).event_time(…).window(…)")
 
         def add(name: str, function: ProcessFunction, schema: Schema, sides: Mapping[str, Schema] | None) -> Any:
             return self.process(name, function, schema, side_outputs=sides, late_output=late_output)
 
         return WindowedStage(rows, add)
 
-    # -- where it goes, and where it comes from -------------------------------------------------------------
+    # -- sinks, and where it starts -------------------------------------------------------------------------
 
     def sink(self, sink: Sink) -> Self:
-        """Have `sink(df, batch_id)` called with the output of the last stage, once per batch.
+        """Call `sink(df, batch_id)` with the output of the last stage, once per batch.
 
-        If the driver dies before Spark knows that it was called, it is called again with the same rows and id.
+        If the driver dies before Spark has noted the batch as done, the sink is called again with the same rows and the
+        same id. A sink that ignores an id it has seen delivers every row exactly once.
+
+        >>> import emberstate as es
+        >>> def write(df, batch_id):
+        ...     df.write.mode("overwrite").parquet(f"/data/counts/batch={batch_id}")
+        >>> sunk = es.Pipeline("cards", es.MemoryStateBackend()).sink(write)
         """
         return self._with(dataclasses.replace(self._plan, sink=checked_sink(sink)))
 
     def side_sink(self, output: str, sink: Sink, *, stage: str | None = None) -> Self:
-        """The same for a side output, by default of the last stage that has one of this name."""
+        """Call `sink(df, batch_id)` with a side output: of `stage`, or of the last stage that has one of this name."""
         found = [
             one.name for one in self._plan.stages
             if (output in one.side_outputs or output == one.late_output) and stage in (None, one.name)
         ]  # fmt: skip
         if not found:
-            raise StateDeclarationError(f"there is no side output {output!r} in {stage or 'any stage'}")
+            raise StateDeclarationError(f"there is no side output {output!r} in {stage or 'any stage'}", operator=stage)
         sinks = {**self._plan.side_sinks, (found[-1], output): checked_sink(sink)}
         return self._with(dataclasses.replace(self._plan, side_sinks=sinks))
 
     def listener(self, listener: Listener) -> Self:
-        """Have `listener(progress)` called after every batch."""
+        """Call `listener(progress)` with the `Progress` of every batch, on the thread of the batches.
+
+        >>> import emberstate as es
+        >>> watched = es.Pipeline("cards", es.MemoryStateBackend()).listener(lambda progress: print(progress.rows_in))
+        """
         listeners = (*self._plan.listeners, checked_listener(listener))
         return self._with(dataclasses.replace(self._plan, listeners=listeners))
 
@@ -304,19 +292,22 @@ class Pipeline:
     ) -> Self:
         """Start from a savepoint, unless the job has checkpoints already.
 
-        Where the source goes on must be said: `source_position` repeats the stored position, which the message of
-        the refusal and `emberstate checkpoints show` print, or is "elsewhere".
+        Args:
+            name: The savepoint's name.
+            source_position: Where the source resumes: the stored position, repeated, which `emberstate checkpoints
+                show` and the message of a rejected start print; or "elsewhere", if rows may be missed or counted twice.
+            location: The backend at whose location the savepoint is; by default the job's own.
         """
         start = SavepointStart(name, location, source_position)
         return self._with(dataclasses.replace(self._plan, savepoint=start))
 
     def starting_empty_at(self, batch: int) -> Self:
-        """Start without any state at this batch of a query that has run before, unless the job has checkpoints.
+        """Start without state at this batch of a query that has run before, unless the job has checkpoints.
 
-        A query at any other batch but 0 that finds no state is refused: its state was elsewhere, or is lost.
+        Without it, a query that finds no state at a batch other than 0 is rejected: its state is elsewhere, or lost.
         """
         if type(batch) is not int or batch < 0:
-            raise StateDeclarationError(f"starting_empty_at takes the number of a batch, found {batch!r}")
+            raise StateDeclarationError(f"starting_empty_at: expected the number of a batch, got {batch!r}")
         return self._with(dataclasses.replace(self._plan, first_batch=batch))
 
     def restore(
@@ -329,17 +320,32 @@ class Pipeline:
         rename_fields: Mapping[str, Mapping[str, str]] | None = None,
         drop_stages: tuple[str, ...] | list[str] = (),
     ) -> Self:
-        """What becomes of stored state that the program does not have any more, or has under another name.
+        """Decide about stored state that the program no longer has, or has under another name.
 
-        Calls add up; what contradicts each other is refused.
+        Args:
+            stage: The stage that the choices are for; may be left out if there is one stage.
+            drop_states: Stored states to drop.
+            keep_states: Stored states to keep in the checkpoints though the program does not declare them.
+            rename_states: New names of stored states, by their old ones.
+            rename_fields: New names of fields, by state and old name.
+            drop_stages: Stored stages to drop with all their state.
+
+        Calls add up; a contradiction raises `StateDeclarationError`.
+
+        >>> import emberstate as es
+        >>> class Count(es.KeyedProcessFunction):
+        ...     total = es.value_state(int, default=0)
+        >>> counts = es.Pipeline("counts", es.MemoryStateBackend()).key_by("card").process("count", Count())
+        >>> renamed = counts.restore(rename_states={"seen": "total"})
         """
         stages = self._plan.stages
         if stage is None and len(stages) == 1:
             stage = stages[0].name
         choices = RestoreChoices(drop_states, keep_states, rename_states or {}, rename_fields or {})
         if choices != NO_CHOICES:
-            if stage not in [one.name for one in stages]:
-                raise StateDeclarationError(f"restore(stage, …): which stage? There are {[one.name for one in stages]}")
+            names = [one.name for one in stages]
+            if stage not in names:
+                raise StateDeclarationError(f"restore: expected a stage of {names}, got {stage!r}", operator=stage)
             stages = tuple(
                 dataclasses.replace(one, choices=one.choices.plus(choices)) if one.name == stage else one
                 for one in stages
@@ -351,24 +357,27 @@ class Pipeline:
 
     @property
     def last_progress(self) -> Progress | None:
-        """What became of the last batch."""
-        runner = self._runner
-        return None if runner is None else runner.last_progress
+        """The progress of the last batch; None before the first."""
+        batches = self._runner.batches
+        return None if batches is None else batches.last_progress
 
     @property
     def last_error(self) -> Exception | None:
-        """What the last batch of a stream failed with; None if it did not fail."""
-        return self._error
+        """The error that the last batch of a stream failed with; None if it did not fail."""
+        return self._runner.last_error
 
     def inputs(self, first: DataFrame, **others: DataFrame) -> DataFrame:
-        """All inputs in one DataFrame, for `writeStream.foreachBatch(pipeline)`; checks their columns."""
+        """All inputs joined in one DataFrame, for `writeStream.foreachBatch(pipeline)`; checks their columns.
+
+        `start` and `run` do this themselves.
+        """
         for frame in (first, *others.values()):
             refuse_connect(frame)
         name = self._plan.other_input
         if set(others) != ({name} if name is not None else set()):
             raise StateDeclarationError(
                 f"pipeline {self.name!r} has {'no second input' if name is None else f'the second input {name!r}'}, "
-                f"found {sorted(others)}"
+                f"got {sorted(others)}"
             )
         self._check_columns(first, others)
         return first if name is None else tagged(first, others[name])
@@ -384,78 +393,8 @@ class Pipeline:
         )
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
-        """Run one micro-batch: what `foreachBatch` calls."""
-        self._batch(df, batch_id, None)
-
-    def _batch(self, df: DataFrame, batch_id: int, ticks: Ticks | None) -> None:
-        refuse_connect(df)
-        self._error = None
-        where = f"pipeline {self.name!r}, batch {batch_id}"
-        try:
-            self._run_batch(df, batch_id, ticks)
-        except Exception as error:
-            self._error = error.located(batch=batch_id) if isinstance(error, EmberstateError) else error
-            if was_stopped(error):
-                _log.info("%s: the query was stopped", where)
-            else:
-                _log.error("%s failed: %s", where, one_line(error))
-            shown = cause_first(error, where)
-            raise shown from shown.__cause__
-
-    def _run_batch(self, df: DataFrame, batch_id: int, ticks: Ticks | None) -> None:
-        position = source_position(df.sparkSession, batch_id)
-        with contextlib.nullcontext() if ticks is None else ticks.cleared_on_failure():
-            with self._lock:
-                runner = self._runner
-                if runner is None or position.run != self._run_id:
-                    runner = self._take_over(df, batch_id, position, runner)
-            if ticks is None:
-                runner.run_batch(df, batch_id, position)
-            else:
-                ticks.check_source()
-                ended = ticks.end_input(position.offsets, runner.last_batch)
-                runner.run_batch(df, batch_id, position, ended=ended)
-                ticks.follow(runner.last_batch)
-        if runner.waiting_timers and (ticks is None or not ticks.heartbeat) and not self._told:
-            self._told = True
-            _log.warning(
-                "Pipeline %r has processing-time timers that wait for data: Spark starts no batch without. Start it "
-                "with pipeline.start(df, checkpoint=…, heartbeat=…) to have them fire on an idle stream",
-                self.name,
-            )
-
-    def _take_over(
-        self, df: DataFrame, batch_id: int, position: SourcePosition, before: BatchRunner | None
-    ) -> BatchRunner:
-        """Open the job for a run of a query, with the first batch of which it was called."""
-        if before is not None:
-            before.close()
-        self._warn(df.sparkSession)
-        self._plan.check_complete()
-        first, others = self._row_types(df)
-        self._runner = BatchRunner(
-            self._plan, df.sparkSession, first, others, self._plan.backend, batch_id, position
-        )
-        self._run_id = position.run
-        return self._runner
-
-    def _row_types(self, df: DataFrame) -> tuple[RowType, dict[str, RowType]]:
-        name, where = self._plan.other_input, f"pipeline {self.name!r}"
-        if name is None:
-            return row_type_of_frame(df.schema, where), {}
-        if df.columns != ["__input", "__row0", "__row1"]:
-            raise StateDeclarationError(
-                f"{where} has a second input {name!r}: give foreachBatch the DataFrame that pipeline.inputs(df, "
-                f"{name}=…) makes; found columns {df.columns}"
-            )
-        types: list[Any] = [df.schema[column].dataType for column in ("__row0", "__row1")]
-        return row_type_of_frame(types[0], where), {name: row_type_of_frame(types[1], f"input {name!r}")}
-
-    def _warn(self, spark: SparkSession) -> None:
-        if not self._warned:
-            self._warned = True
-            for line in missing_settings(spark):
-                _log.warning("Pipeline %r: the Spark session's %s", self.name, line)
+        """Run one micro-batch; for `writeStream.foreachBatch(pipeline)`."""
+        self._runner.run_batch(df, batch_id)
 
     def start(
         self,
@@ -468,31 +407,29 @@ class Pipeline:
         query_name: str | None = None,
         at_end: AtEnd = "wait",
     ) -> StreamingQuery:
-        """Start a stream through this pipeline, with Spark's own checkpoint location (source offsets) at `checkpoint`.
+        """Start a streaming query through this pipeline.
 
-        With a `heartbeat`, a stream without data still has a batch so often, in which timers fire and what has expired
-        goes. `inputs` are the other inputs by name; `trigger` is what `DataStreamWriter.trigger` takes.
+        Args:
+            df: The first input.
+            checkpoint: Spark's own checkpoint location, for the source's offsets.
+            heartbeat: On a stream without data, run a batch this often, in which timers fire and expired state is
+                removed.
+            inputs: The other inputs, by name.
+            trigger: The arguments of `DataStreamWriter.trigger`.
+            query_name: The name of the query in Spark.
+            at_end: With `trigger={"availableNow": True}`, the last batch closes the windows that the watermark of the
+                last rows has reached; the others wait for the next start. With "close", all windows close, and the job
+                takes no more rows.
 
-        With `trigger={"availableNow": True}`, the last batch closes all windows that the watermark of the last rows
-        has got to. The others wait for the next start; with `at_end="close"` they close too, and the job takes no more
-        rows.
+        Returns Spark's query. `pipeline.last_progress` and `pipeline.last_error` tell of its last batch.
         """
         refuse_connect(df)
         if not df.isStreaming:
             raise StateDeclarationError("start() takes a streaming DataFrame; run() takes a static one")
         frame = self.inputs(df, **(inputs or {}))
-        ticks = ticks_of(self._plan, df.sparkSession, checkpoint, heartbeat, trigger, at_end)
-        if ticks is not None:
-            frame = ticks.added_to(frame)
-            found = find_latest(self._plan.backend.open_storage(), self.name).manifest
-            ticks.follow(None if found is None else found.batch)
-        writer = frame.writeStream.foreachBatch(functools.partial(self._batch, ticks=ticks))
-        writer = writer.option("checkpointLocation", checkpoint)
-        if trigger is not None:
-            writer = writer.trigger(**trigger)
-        if query_name is not None:
-            writer = writer.queryName(query_name)
-        return writer.start()
+        return self._runner.start(
+            frame, checkpoint, heartbeat=heartbeat, trigger=trigger, query_name=query_name, at_end=at_end
+        )
 
     def run(
         self,
@@ -504,12 +441,20 @@ class Pipeline:
         save_as: str | None = None,
         at_end: AtEnd | None = None,
     ) -> list[Progress]:
-        """Run a static DataFrame through the same code, from no state or from a savepoint's.
+        """Run a static DataFrame through this pipeline, from no state or from a savepoint's.
 
-        The stream's checkpoints are not touched. The sink gets batch 0, and 1, 2 … if the rows are split into
-        `batches`. With `at_end="close"`, the default, all windows close at the end and all event-time timers fire;
-        processing-time timers do not. With `save_as`, the state is saved under that name, and a stream may go on from
-        it: then the default is `at_end="wait"`, and what is open stays so.
+        The stream's checkpoints are not touched.
+
+        Args:
+            df: The first input.
+            inputs: The other inputs, by name.
+            batches: The number of batches that the rows are split into, by event time; the sinks get batch 0, 1, 2 …
+            savepoint: The savepoint to start from, at the job's location.
+            save_as: Save the state as a savepoint of this name, for a stream to resume from.
+            at_end: With "close", the default, all windows close at the end and all event-time timers fire;
+                processing-time timers do not. With "wait", the default with `save_as`, what is open stays open.
+
+        Returns the progress of every batch.
         """
         from emberstate.spark.static_run import run_static
 
@@ -518,22 +463,23 @@ class Pipeline:
             raise StateDeclarationError("run() takes a static DataFrame; start() takes a stream")
         if at_end not in (None, "wait", "close") or (at_end == "close" and save_as is not None):
             raise StateDeclarationError(
-                f"at_end is 'wait' or 'close', and 'wait' with save_as: a stream cannot go on where all windows are "
-                f"closed; found {at_end!r}"
+                f"at_end: expected 'wait' or 'close', and 'wait' with save_as, got {at_end!r}: a stream cannot "
+                f"resume where all windows are closed"
             )
-        self._warn(df.sparkSession)
+        self._runner.check_settings(df.sparkSession)
         frame = self.inputs(df, **(inputs or {}))
-        types = self._row_types(frame)
+        types = input_row_types(self._plan, frame)
         close = save_as is None if at_end is None else at_end == "close"
         return run_static(
             self._plan, frame, types, batches=batches, savepoint=savepoint, save_as=save_as, close=close
         )
 
     def savepoint(self, name: str) -> None:
-        """Copy the latest checkpoint of the running stream, whole, to a savepoint of that name."""
-        runner = self._runner
+        """Copy the latest checkpoint of the running stream to a savepoint; for any thread."""
+        runner = self._runner.batches
         if runner is None:
             raise LifecycleError(
-                f"pipeline {self.name!r} does not run here: use `emberstate savepoint create` on its location"
+                f"pipeline {self.name!r} does not run in this process: use `emberstate savepoint create` on its "
+                f"location"
             )
         runner.savepoint(name)

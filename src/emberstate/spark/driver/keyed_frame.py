@@ -15,8 +15,9 @@ Thread safety: pure functions; the driver's thread.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from emberstate.errors import StateDeclarationError
 from emberstate.keygroups import KeySchema
 from emberstate.runtime.operator.stage_spec import StageSpec
 from emberstate.runtime.rows.columns import (
@@ -29,10 +30,26 @@ from emberstate.runtime.rows.columns import (
     TIME_COLUMN,
 )
 from emberstate.runtime.rows.keyed_input import KeyedInput
+from emberstate.runtime.rows.row import RowType
+from emberstate.spark.plan.pipeline import PipelinePlan
+from emberstate.spark.plan.stage import row_type_of_frame
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+
+def input_row_types(plan: PipelinePlan, df: DataFrame) -> tuple[RowType, dict[str, RowType]]:
+    """The columns of a pipeline's first input, and of the other one by name, if `tagged` has joined them."""
+    name, where = plan.other_input, f"pipeline {plan.name!r}"
+    if name is None:
+        return row_type_of_frame(df.schema, where), {}
+    if df.columns != [INPUT_COLUMN, *ROW_COLUMNS]:
+        raise StateDeclarationError(
+            f"{where} has a second input {name!r}: give foreachBatch the DataFrame that pipeline.inputs(df, {name}=…) "
+            f"makes; got columns {df.columns}"
+        )
+    types: list[Any] = [df.schema[column].dataType for column in ROW_COLUMNS]
+    return row_type_of_frame(types[0], where), {name: row_type_of_frame(types[1], f"input {name!r}")}
 
 
 def tagged(first: DataFrame, second: DataFrame) -> DataFrame:

@@ -1,0 +1,126 @@
+"""`NextStage`: what `key_by`, `event_time`, `connect` and `broadcast` have declared of a pipeline's next stage.
+
+Thread safety: immutable.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from emberstate.errors import StateDeclarationError
+from emberstate.runtime.functions.function import ProcessFunction
+from emberstate.spark.plan.stage import InputPlan, NullKeys, StagePlan, as_columns, as_row_type
+from emberstate.units import Duration, as_duration
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from emberstate.runtime.rows.row import RowType
+
+    Schema = RowType | str | StructType
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class NextStage:
+    """The declarations so far. Each method returns the declarations with one more."""
+
+    input: InputPlan | None = None
+    out_of_orderness: Duration = "0 seconds"
+    idle_timeout: Duration | None = None
+    second: tuple[str, InputPlan] | None = None
+    broadcast: str | None = None
+
+    def keyed_by(self, columns: tuple[str, ...], null_keys: NullKeys) -> NextStage:
+        """Key its rows by these columns."""
+        if null_keys not in ("refuse", "drop"):
+            raise StateDeclarationError(f"null_keys: expected 'refuse' or 'drop', got {null_keys!r}")
+        time = None if self.input is None else self.input.event_time
+        zone = None if self.input is None else self.input.zone
+        input = InputPlan(key_columns=as_columns(columns), event_time=time, zone=zone, null_keys=null_keys)
+        return dataclasses.replace(self, input=input)
+
+    def timed_by(
+        self, column: str, out_of_orderness: Duration, zone: str | None, idle_timeout: Duration | None
+    ) -> NextStage:
+        """Take event time from this column."""
+        if self.input is None:
+            raise StateDeclarationError("event_time comes after key_by", column=column)
+        _check_durations(out_of_orderness, idle_timeout)
+        input = dataclasses.replace(self.input, event_time=column, zone=zone)
+        return dataclasses.replace(self, input=input, out_of_orderness=out_of_orderness, idle_timeout=idle_timeout)
+
+    def connected(
+        self,
+        name: str,
+        columns: tuple[str, ...],
+        *,
+        event_time: str | None,
+        out_of_orderness: Duration | None,
+        zone: str | None,
+        idle_timeout: Duration | None,
+    ) -> NextStage:
+        """Add a second keyed input."""
+        self._check_other(name)
+        if self.input is None:
+            raise StateDeclarationError("connect comes after key_by")
+        _check_durations(out_of_orderness, idle_timeout)
+        plan = InputPlan(
+            key_columns=as_columns(columns),
+            event_time=event_time,
+            zone=zone,
+            null_keys=self.input.null_keys,
+            out_of_orderness=out_of_orderness,
+            idle_timeout=idle_timeout,
+        )
+        return dataclasses.replace(self, second=(name, plan))
+
+    def with_broadcast(self, name: str) -> NextStage:
+        """Add an input whose rows every slot gets."""
+        self._check_other(name)
+        return dataclasses.replace(self, broadcast=name)
+
+    def _check_other(self, name: Any) -> None:
+        if self.second is not None or self.broadcast is not None:
+            raise StateDeclarationError(f"input {name!r}: the stage has a second input already")
+        if not isinstance(name, str) or not name.isidentifier():
+            raise StateDeclarationError(f"the name of an input is an identifier such as rules, got {name!r}")
+
+    def stage(
+        self,
+        name: str,
+        function: ProcessFunction,
+        schema: Schema | None,
+        side_outputs: Mapping[str, Schema],
+        late_output: str | None,
+    ) -> StagePlan:
+        """The stage, complete."""
+        if self.input is None:
+            raise StateDeclarationError(
+                f"stage {name!r} has no key: write key_by(…) before process(…)", operator=name
+            )
+        if self.second is not None and (self.second[1].event_time is None) != (self.input.event_time is None):
+            raise StateDeclarationError(
+                f"stage {name!r}: either both inputs have an event time, or none", operator=name
+            )
+        sides = {side: as_row_type(given, f"side output {side!r}") for side, given in side_outputs.items()}
+        return StagePlan(
+            name=name,
+            function=function,
+            input=self.input,
+            second=self.second,
+            broadcast=self.broadcast,
+            output=as_row_type(schema, f"stage {name!r}"),
+            side_outputs={side: given for side, given in sides.items() if given is not None},
+            late_output=late_output,
+            out_of_orderness=self.out_of_orderness,
+            idle_timeout=self.idle_timeout,
+        )
+
+
+def _check_durations(out_of_orderness: Duration | None, idle_timeout: Duration | None) -> None:
+    if out_of_orderness is not None:
+        as_duration(out_of_orderness, "out_of_orderness")
+    if idle_timeout is not None:
+        as_duration(idle_timeout, "idle_timeout")
