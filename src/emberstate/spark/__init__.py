@@ -1,10 +1,10 @@
-"""Keyed state in Spark pipelines. `Pipeline` is where to begin.
+"""Keyed state in Spark pipelines. Start with `Pipeline`.
 
-`plan` says what a pipeline consists of; `driver` runs every micro-batch as one transaction; `slot` streams the rows
-of a slot to a process of its own beside the executor, which keeps the slot's state from batch to batch; `tables`
-reads the state of a checkpoint as a table, and makes a savepoint of a DataFrame.
+`plan` describes a pipeline as the user declared it; `driver` runs every micro-batch as one transaction; `slot` streams
+the rows of a slot to a process of its own beside the executor, which keeps the slot's state from batch to batch;
+`tables` reads the state of a checkpoint as a table, and writes a savepoint from a DataFrame.
 
-Importing this imports no pyspark: slots and workers start faster without.
+Importing this package does not import pyspark, so slots and workers start fast.
 """
 
 from typing import TYPE_CHECKING

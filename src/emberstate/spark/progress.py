@@ -1,7 +1,4 @@
-"""`Progress`: what became of one batch: counts, state, times. One line in the log, a dict for machines.
-
-Times of slots are means over the slots of a stage, summed over stages; `spark` is what is left of a stage's time:
-scheduling, reading, shuffling, sorting.
+"""`Progress`: the result of one batch: counts, state, times. A line of the log as text, a dict for machines.
 
 Thread safety: immutable values.
 """
@@ -16,32 +13,43 @@ from typing import Any
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """One batch."""
+    """The result of one batch. Listeners get it, and `Pipeline.last_progress` has the last one.
+
+    Times of slots are means over the slots of a stage, summed over stages; `spark` is the rest of a stage's time:
+    scheduling, reading, shuffling, sorting.
+
+    `str(progress)` is the line in the log, `progress.as_dict()` plain data for JSON.
+    """
 
     pipeline: str
     batch: int
     checkpoint: int
-    #: The batch was committed before, and was delivered again.
+    #: The batch was committed before, and only delivered again.
     redelivered: bool
     rows_in: int
+    #: By output.
     rows_out: Mapping[str, int]
+    #: Rows behind the watermark.
     late_rows: int
+    #: Those of them that reached no method of the function.
     late_rows_dropped: int
+    #: Rows dropped by `key_by(…, null_keys="drop")`.
     null_keys: int
     timers_fired: int
-    #: Slots by how they came to their state: hot, rolled back, restored.
+    #: Slots by how they got their state: hot, rolled back, restored.
     slots: Mapping[str, int]
     state_entries: int
+    #: The size of the state's files.
     state_bytes: int
     delta_bytes: int
-    #: UTC; None without event time, or before the first row.
+    #: In UTC; None without event time, or before the first row.
     watermark: datetime | None
-    #: Which of two inputs is behind the other, so that the next watermark comes from it: "first", or its name.
+    #: The one of two inputs that is behind, and so holds the watermark: "first", or its name.
     watermark_held_by: str | None
-    #: What functions counted.
+    #: The counters of functions, by name.
     counters: Mapping[str, int]
-    #: By part: total, spark, transport, user (with its use of state), snapshot (taking one, or restoring), state
-    #: (clean-up), delta, output, commit, sink; and background: how long the last base or merge took.
+    #: Times by part: total, spark, transport, user (with access to state), snapshot (taking one, or restoring), state
+    #: (clean-up), delta, output, commit, sink; and background: the time of the last base or merge.
     seconds: Mapping[str, float]
 
     def as_dict(self) -> dict[str, Any]:

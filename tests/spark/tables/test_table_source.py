@@ -174,9 +174,9 @@ def test_a_dataframe_shows_one_checkpoint(spark: SparkSession, tmp_path: Path) -
         ({"state": "seen", "key_groups": "128"}, "has the key groups 0 to 127"),
         ({"state": "seen", "checkpoint": "99"}, "checkpoint 99 is not in"),
         ({"state": "seen", "savepoint": "s"}, "no savepoint 's'"),
-        ({"state": "seen", "savepoint": "s", "checkpoint": "2"}, "name one of them"),
-        ({"state": "seen", "savepoint": "s", "changes_since": "2"}, "goes with checkpoint only"),
-        ({"key": '"c7"'}, "no state is named"),
+        ({"state": "seen", "savepoint": "s", "checkpoint": "2"}, "checkpoint and savepoint"),
+        ({"state": "seen", "savepoint": "s", "changes_since": "2"}, "changes_since"),
+        ({"key": '"c7"'}, "need the option state"),
         ({"path": ""}, "'path' is missing"),
         ({"path": "gs://x/y"}, "gs is not supported"),
         ({"path": "/nowhere/at/all", "state": "seen"}, "there is no checkpoint: .* does not exist"),
@@ -240,8 +240,8 @@ def test_a_savepoint_is_written_by_format(spark: SparkSession, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"value": "x"}, r"no column 'x' in the DataFrame; it has \['card', 's', 'p'\]"),
-        ({"value": ""}, "'value' is missing: name the column"),
+        ({"value": "x"}, r"no column 'x'; it has \['card', 's', 'p'\]"),
+        ({"value": ""}, "'value' is missing"),
         ({"job": ""}, "'job' is missing"),
         ({"value": "p"}, "use emberstate.spark.bootstrap_savepoint"),
         ({"kind": "list"}, "takes a column of arrays, column 's' is bigint"),

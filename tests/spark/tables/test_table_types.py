@@ -146,7 +146,7 @@ def test_key_groups(text: str, groups: list[int]) -> None:
 @pytest.mark.parametrize("text", ["", "a", "1-", "-1", "3-1", "1,,2", "1.5", "0-99999999999", "１"])
 def test_key_groups_that_are_none(text: str) -> None:
     """Catches: a typo that reads everything or nothing."""
-    with pytest.raises(StateDeclarationError, match=r'expected are numbers and ranges, such as "0-31"'):
+    with pytest.raises(StateDeclarationError, match="numbers and ranges"):
         key_groups({"key_groups": text})
 
 

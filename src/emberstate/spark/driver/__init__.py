@@ -1,1 +1,4 @@
-"""What the driver does for every batch: frames, placement of slots, the transaction, outputs, time."""
+"""The driver's side of a batch: the transaction, the frames of its stages, placement of slots, outputs, event time.
+
+Imports `plan` and `slot`.
+"""

@@ -1,1 +1,1 @@
-"""What a pipeline consists of, as the user declared it: immutable descriptions, checked when they are made."""
+"""A pipeline as the user declared it: immutable descriptions, checked when they are made. Imports no driver."""

@@ -1,4 +1,4 @@
-"""`PipelinePlan`: everything that a user has declared of a pipeline. `Pipeline` makes one, a `BatchRunner` runs it.
+"""`PipelinePlan`: a pipeline as declared. `Pipeline` makes it, a `BatchRunner` runs it.
 
 Thread safety: immutable.
 """
@@ -30,18 +30,18 @@ Listener = Callable[[Progress], Any]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SavepointStart:
-    """The savepoint that a job starts from if it has no checkpoints of its own."""
+    """The savepoint that a job without checkpoints starts from."""
 
     name: str
-    #: Where it is; None: at the job's own location.
+    #: Where the savepoint is; None: at the job's own location.
     location: StateBackend | None
-    #: Where the source goes on: the stored position, repeated, or "elsewhere".
+    #: Where the source resumes: the stored position, repeated, or "elsewhere".
     source_position: str | None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class PipelinePlan:
-    """A pipeline, declared."""
+    """A declared pipeline."""
 
     name: str
     backend: StateBackend
@@ -53,13 +53,13 @@ class PipelinePlan:
     policy: ChainPolicy = DEFAULT_POLICY
     clock: Clock = dataclasses.field(default_factory=SystemClock)
     stages: tuple[StagePlan, ...] = ()
-    #: The input ends, and comes in order of time: there is nothing older than what has come, of either input.
+    #: The input is finite and comes in order of time: no row is older than one that has come, of either input.
     bounded: bool = False
     sink: Sink | None = None
     side_sinks: Mapping[tuple[str, str], Sink] = dataclasses.field(default_factory=dict)
     listeners: tuple[Listener, ...] = ()
     savepoint: SavepointStart | None = None
-    #: The batch of its query that the job may begin with without any state.
+    #: The batch of its query at which the job may start without state.
     first_batch: int = 0
     drop_stages: tuple[str, ...] = ()
 
@@ -69,28 +69,29 @@ class PipelinePlan:
             type(self.parallelism) is not int or not 1 <= self.parallelism <= self.max_parallelism
         ):
             raise StateDeclarationError(
-                f"pipeline {self.name!r}: parallelism is 1 to max_parallelism ({self.max_parallelism}), found "
-                f"{self.parallelism!r}"
+                f"pipeline {self.name!r}: expected parallelism from 1 to max_parallelism, "
+                f"{self.max_parallelism}, got {self.parallelism!r}"
             )
         if not isinstance(self.backend, StateBackend):
             raise StateDeclarationError(
-                f"pipeline {self.name!r}: backend is a state backend such as FsStateBackend('s3://…'), found "
+                f"pipeline {self.name!r}: expected a state backend such as FsStateBackend('s3://…'), got "
                 f"{self.backend!r}"
             )
         for name in ("slot_idle", "slot_stall"):
             if as_duration(getattr(self, name), name).total_seconds() <= 0:
-                raise StateDeclarationError(f"{name} must be positive, found {getattr(self, name)!r}")
+                raise StateDeclarationError(f"{name} must be positive, got {getattr(self, name)!r}")
         if self.savepoint is not None and self.first_batch:
             raise StateDeclarationError(
-                f"pipeline {self.name!r} is to start from savepoint {self.savepoint.name!r}, and to start empty at "
-                f"batch {self.first_batch}: say one of from_savepoint and starting_empty_at"
+                f"pipeline {self.name!r} has from_savepoint({self.savepoint.name!r}) and starting_empty_at("
+                f"{self.first_batch}): write one of from_savepoint and starting_empty_at"
             )
         names = [stage.name for stage in self.stages]
         if len(set(names)) != len(names):
-            raise StateDeclarationError(f"stages have different names, found {names}: their state is known by them")
+            raise StateDeclarationError(f"stages need different names, got {names}: their state is stored under them")
         for name in set(names) & set(self.drop_stages):
             raise StateDeclarationError(
-                f"pipeline {self.name!r} has a stage {name!r} and gives up its state by drop_stages: decide for one"
+                f"pipeline {self.name!r} has a stage {name!r} and drops its state by drop_stages: remove one of them",
+                operator=name,
             )
 
     @property
@@ -103,21 +104,21 @@ class PipelinePlan:
 
     @property
     def event_time_stage(self) -> int | None:
-        """The stage that the watermark comes from: the first with event time."""
+        """The number of the stage that the watermark comes from: the first with event time."""
         return next((number for number, stage in enumerate(self.stages) if stage.has_event_time), None)
 
     def check_complete(self) -> None:
-        """Refuse a pipeline that cannot run."""
+        """Raise if the pipeline cannot run."""
         if not self.stages:
-            raise StateDeclarationError(f"pipeline {self.name!r} does nothing yet: give it key_by(…).process(…)")
+            raise StateDeclarationError(f"pipeline {self.name!r} has no stage: add key_by(…).process(…)")
         if self.sink is None:
             raise StateDeclarationError(
-                f"pipeline {self.name!r} has no sink: add .sink(lambda df, batch_id: …); one that does nothing will do"
+                f"pipeline {self.name!r} has no sink: add .sink(lambda df, batch_id: …); it may do nothing"
             )
         for stage in self.stages[:-1]:
             if stage.output is None:
                 raise StateDeclarationError(
-                    f"stage {stage.name!r} needs schema=…: the next stage reads its output"
+                    f"stage {stage.name!r} needs schema=…: the next stage reads its output", operator=stage.name
                 )
 
     def row_types(self, first: RowType) -> list[dict[str, RowType]]:

@@ -1,5 +1,4 @@
-"""`StagePlan`: a keyed stage as a user declares it, before the columns of its input are known; and what it becomes
-once they are.
+"""`StagePlan`: a keyed stage as declared, before the columns of its input are known; `spec` adds them.
 
 Thread safety: immutable values.
 """
@@ -26,26 +25,26 @@ if TYPE_CHECKING:
 NullKeys = Literal["refuse", "drop"]
 
 
-
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class InputPlan:
-    """How the rows of an input are keyed, and their event time."""
+    """Key and event time of an input."""
 
     key_columns: tuple[str, ...]
     event_time: str | None = None
     zone: str | None = None
     null_keys: NullKeys = "refuse"
-    #: Of a second input; None: as for the first.
+    #: Of a second input; None: that of the first.
     out_of_orderness: Duration | None = None
     idle_timeout: Duration | None = None
 
     def with_columns(self, row_type: RowType, where: str) -> KeyedInput:
-        """The input, if it has the columns that it is keyed by."""
+        """The input with its columns; raises if one that it needs is missing."""
         for column in (*self.key_columns, *([self.event_time] if self.event_time is not None else [])):
             if column not in row_type.names:
                 raise StateDeclarationError(
                     f"{where}: there is no column {column!r}; the input has {list(row_type.names)}. Name one of these "
-                    f"in key_by and event_time, or select it before."
+                    f"in key_by and event_time, or select it before.",
+                    column=column,
                 )
         return KeyedInput(
             row_type,
@@ -63,9 +62,9 @@ class StagePlan:
     name: str
     function: ProcessFunction
     input: InputPlan
-    #: A second keyed input, by the name it has among the pipeline's inputs.
+    #: A second keyed input, with its name.
     second: tuple[str, InputPlan] | None = None
-    #: The input whose rows every slot gets.
+    #: The name of the input whose rows every slot gets.
     broadcast: str | None = None
     output: RowType | None = None
     side_outputs: Mapping[str, RowType] = dataclasses.field(default_factory=dict)
@@ -78,32 +77,38 @@ class StagePlan:
         label = f"stage {self.name!r}"
         function = self.function
         if isinstance(function, type):
-            raise StateDeclarationError(f"{label}: give an instance, {function.__name__}(…), not the class")
+            raise StateDeclarationError(
+                f"{label}: expected an instance, {function.__name__}(…), got the class", operator=self.name
+            )
         if not isinstance(function, ProcessFunction):
-            raise StateDeclarationError(f"{label}: expected a KeyedProcessFunction or the like, found {function!r}")
+            raise StateDeclarationError(
+                f"{label}: expected a KeyedProcessFunction or the like, got {function!r}", operator=self.name
+            )
         if isinstance(function, KeyedCoProcessFunction) != (self.second is not None):
             raise StateDeclarationError(
                 f"{label}: {type(function).__qualname__} has {'two inputs' if self.second is None else 'one input'}: "
-                f"connect(…) goes with a KeyedCoProcessFunction, and with no other"
+                f"connect(…) goes with a KeyedCoProcessFunction, and with no other",
+                operator=self.name,
             )
         if isinstance(function, KeyedBroadcastProcessFunction) != (self.broadcast is not None):
             raise StateDeclarationError(
-                f"{label}: broadcast(…) goes with a KeyedBroadcastProcessFunction, and with no other; found "
-                f"{type(function).__qualname__}"
+                f"{label}: broadcast(…) goes with a KeyedBroadcastProcessFunction, and with no other; got "
+                f"{type(function).__qualname__}",
+                operator=self.name,
             )
 
     @property
     def has_event_time(self) -> bool:
-        """Whether rows come in order of event time."""
+        """Whether the stage has event time."""
         return self.input.event_time is not None
 
     def never_idle(self) -> StagePlan:
-        """The same without idle timeouts."""
+        """The stage without idle timeouts."""
         second = self.second and (self.second[0], dataclasses.replace(self.second[1], idle_timeout=None))
         return dataclasses.replace(self, idle_timeout=None, second=second)
 
     def row_types(self, input: RowType) -> dict[str, RowType]:
-        """The outputs that can become DataFrames, by name; the late output has the input's columns unless declared."""
+        """The columns of its outputs, by name. The late output has the input's columns unless declared."""
         types = {} if self.output is None else {MAIN: self.output}
         types.update(self.side_outputs)
         if self.late_output is not None:
@@ -118,7 +123,7 @@ class StagePlan:
         parallelism: int,
         max_parallelism: int,
     ) -> StageSpec:
-        """The stage with the columns of its inputs; refuses what does not fit."""
+        """The stage with the columns of its inputs; raises if they do not fit."""
         label = f"stage {self.name!r}"
         inputs = [self.input.with_columns(first, label)]
         if self.second is not None:
@@ -141,18 +146,20 @@ class StagePlan:
 def _named(others: Mapping[str, RowType], name: str, label: str) -> RowType:
     if name not in others:
         raise StateDeclarationError(
-            f"{label}: the input {name!r} is not there, there are {sorted(others)}: give it with inputs={{{name!r}: "
-            f"dataframe}}, or have the pipeline put them together: foreachBatch gets pipeline.inputs(df, {name}=…)"
+            f"{label}: expected input {name!r}, got {sorted(others)}: pass inputs={{{name!r}: dataframe}}, or give "
+            f"foreachBatch the DataFrame of pipeline.inputs(df, {name}=…)"
         )
     return others[name]
 
 
 def row_type_of_frame(schema: StructType, where: str) -> RowType:
-    """The row type of a DataFrame's columns; refuses what cannot reach a function."""
+    """The row type of a DataFrame's columns; raises if a function cannot get one of them."""
     pairs: list[tuple[str, str]] = []
     for field in schema.fields:
-        if field.name.lower() in RESERVED:  # Spark does not tell upper from lower case
-            raise StateDeclarationError(f"{where}: the column name {field.name!r} is taken; rename the column")
+        if field.name.lower() in RESERVED:  # Spark ignores case
+            raise StateDeclarationError(
+                f"{where}: column name {field.name!r} is reserved; rename the column", column=field.name
+            )
         pairs.append((field.name, field.dataType.simpleString()))
     try:
         return RowType.of(pairs)
@@ -162,14 +169,15 @@ def row_type_of_frame(schema: StructType, where: str) -> RowType:
                 RowType.of([(name, type_)])
             except StateDeclarationError as error:
                 raise StateDeclarationError(
-                    f"{where}: column {name!r} is {type_}, which cannot reach a function ({error}). Cast it, or select "
-                    f"the columns that are needed."
+                    f"{where}: column {name!r} is {type_}, which a function cannot get ({error}). Cast it, or select "
+                    f"the columns that are needed.",
+                    column=name,
                 ) from None
         raise
 
 
 def as_row_type(schema: RowType | str | StructType | None, where: str) -> RowType | None:
-    """A schema as users give it: a string such as "card string, n int", a StructType, or a RowType."""
+    """The row type of a schema as users give it: a string such as "card string, n int", a StructType, or a RowType."""
     if schema is None or isinstance(schema, RowType | str):
         return None if schema is None else RowType.of(schema)
     return row_type_of_frame(schema, where)
@@ -180,5 +188,5 @@ def as_columns(columns: Sequence[str]) -> tuple[str, ...]:
     flat = columns[0] if len(columns) == 1 and not isinstance(columns[0], str) else columns
     names = tuple(flat)
     if not names or not all(isinstance(name, str) and name for name in names) or len(set(names)) != len(names):
-        raise StateDeclarationError(f"key_by takes the names of columns, each once; found {names!r:.200}")
+        raise StateDeclarationError(f"key_by takes the names of columns, each once; got {names!r:.200}")
     return names

@@ -1,4 +1,4 @@
-"""`WindowedStage`: rows in windows, on their way to becoming a stage of a pipeline.
+"""`WindowedStage`: the rows of a pipeline in windows, before the function that handles them is known.
 
 Thread safety: immutable.
 """
@@ -17,7 +17,22 @@ P = TypeVar("P")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WindowedStage(Generic[P]):
-    """What to make of the rows of a window: each method adds the stage and gives the pipeline."""
+    """Rows in windows: the result of `Pipeline.window`. Each method adds the stage and returns the pipeline.
+
+    >>> import emberstate as es
+    >>> sums = (
+    ...     es.Pipeline("sums", es.MemoryStateBackend())
+    ...     .key_by("card")
+    ...     .event_time("ts", "10 seconds")
+    ...     .window(es.TumblingEventTimeWindows.of("1 hour"))
+    ...     .reduce(
+    ...         "hourly",
+    ...         lambda one, other: other._replace(amount=one.amount + other.amount),
+    ...         row_type=es.RowType.of("card string, ts timestamp, amount double"),
+    ...         schema="card string, ts timestamp, amount double",
+    ...     )
+    ... )
+    """
 
     rows: WindowedRows
     add: Callable[[str, Any, Any, Mapping[str, Any] | None], P]
@@ -32,7 +47,16 @@ class WindowedStage(Generic[P]):
         function: ProcessWindowFunction | None = None,
         side_outputs: Mapping[str, Any] | None = None,
     ) -> P:
-        """Fold the rows of a window by a function of two of them; see `WindowedRows.reduce`."""
+        """Add a stage that reduces the rows of a window to one, by a function of two rows.
+
+        Args:
+            name: The name of the stage; its state is stored under it.
+            reduce: Returns one row for two; a window stores the row so far.
+            row_type: The type of the stored row: a `RowType`, or a Python type.
+            schema: The columns of the output: those of the row, or of what `function` yields.
+            function: Gets the key, the window and the row when the window fires; without it, the row is the output.
+            side_outputs: The columns of further outputs, by name.
+        """
         return self.add(name, self.rows.reduce(reduce, row_type, function=function), schema, side_outputs)
 
     def aggregate(
@@ -45,7 +69,17 @@ class WindowedStage(Generic[P]):
         function: ProcessWindowFunction | None = None,
         side_outputs: Mapping[str, Any] | None = None,
     ) -> P:
-        """Fold the rows of a window by an `AggregateFunction`; see `WindowedRows.aggregate`."""
+        """Add a stage that folds the rows of a window into an accumulator, by an `AggregateFunction`.
+
+        Args:
+            name: The name of the stage; its state is stored under it.
+            aggregate: Folds rows into an accumulator; its result is the output.
+            schema: The columns of the output.
+            accumulator_type: The type of the accumulator; by default that of the declaration
+                `AggregateFunction[…, accumulator, …]`.
+            function: Gets the key, the window and the result when the window fires, and yields the output.
+            side_outputs: The columns of further outputs, by name.
+        """
         made = self.rows.aggregate(aggregate, accumulator_type, function=function)
         return self.add(name, made, schema, side_outputs)
 
@@ -58,5 +92,9 @@ class WindowedStage(Generic[P]):
         *,
         side_outputs: Mapping[str, Any] | None = None,
     ) -> P:
-        """Keep all rows of a window for a function that wants to see them; see `WindowedRows.process`."""
+        """Add a stage that stores all rows of a window, and passes them to `function` when the window fires.
+
+        `row_type` is the type of the stored rows, `schema` the columns of what the function yields. Where `reduce` or
+        `aggregate` will do, they store less.
+        """
         return self.add(name, self.rows.process(function, row_type), schema, side_outputs)

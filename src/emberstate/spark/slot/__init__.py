@@ -1,4 +1,4 @@
-"""A slot: the process that keeps state, the socket to it, and the task that streams a partition's rows through it.
+"""A slot: the process that keeps state, the socket to it, and the Spark task that streams a partition's rows to it.
 
-Everything that runs in a worker or a slot is here; it imports no driver.
+All code that runs in a worker or a slot is here. Imports neither `driver` nor `plan`.
 """

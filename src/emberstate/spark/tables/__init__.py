@@ -1,1 +1,1 @@
-"""State as tables of Spark, and DataFrames as savepoints."""
+"""The state of a checkpoint as a Spark table, and savepoints written from DataFrames."""

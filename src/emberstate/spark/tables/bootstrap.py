@@ -1,9 +1,9 @@
-"""`bootstrap_savepoint`: a savepoint made from a DataFrame, for a job to start from.
+"""`bootstrap_savepoint`: writes a savepoint from a DataFrame, for a job to start from.
 
-Rows are shuffled to the task that has their key group, and sorted by it; each task writes the base files of its key
-groups. What they wrote comes back to the driver as rows, so a task that ran twice counts once, and the driver creates
-the savepoint's manifest: before that there is none, and if anything fails, there never is. Files of tasks that still
-run while others have failed may stay behind; the next savepoint of that name removes them.
+Rows are shuffled to the task of their key group, and sorted by it; each task writes the base files of its key groups.
+The tasks return the names of their files to the driver, so a task that ran twice counts once, and the driver creates
+the savepoint's manifest as the last step. Files of tasks that still run after others have failed may stay; the next
+savepoint of that name removes them.
 
 Thread safety: the driver's thread; a task's code runs in its worker.
 """
@@ -48,15 +48,19 @@ def bootstrap_savepoint(
     written_at: datetime | None = None,
     partitions: int | None = None,
 ) -> Manifest:
-    """Make savepoint `name` at a location from a DataFrame: as `emberstate.bootstrap_savepoint`, on a cluster.
+    """Write savepoint `name` at a location from a DataFrame: `emberstate.bootstrap_savepoint`, on a cluster.
 
-    `partitions` is the number of tasks that write; by default what the cluster runs at once.
+    `partitions` is the number of tasks that write; by default Spark's default parallelism.
+
+        bootstrap_savepoint(
+            totals, "s3://bucket/job", "boot", job="visits", operator="visits", states=Visits(), key="card"
+        )
 
     Raises:
-        StateDeclarationError: columns, states and key do not go together.
+        StateDeclarationError: columns, states and key do not fit together.
         StorageExistsError: there is a savepoint of that name.
-        PythonException: a task failed. Its message says what was wrong: a value that is not of its state's type,
-            something that is given twice, a key that is null. No savepoint is made.
+        PythonException: a task failed. Its message says why: a value that is not of its state's type, a key that is
+            given twice, a null key. No savepoint is made.
     """
     from emberstate.spark.tables.types import check_key_types, row_type
 
@@ -82,7 +86,7 @@ def bootstrap_savepoint(
         write = _part_writer(storage.describe(), plan, parts)
         rows = _placed(chosen, plan, parts).mapInArrow(write, "files binary").collect()
         files = [file for row in rows for file in msgspec.msgpack.decode(bytes(row.files), type=list[StateFile])]
-        if not rows:  # of a DataFrame that is known to be empty, no task is run
+        if not rows:  # Spark runs no task for a DataFrame that it knows to be empty
             files = BasePartWriter(storage, plan.draft, plan.draft.all_groups).finish()
         return commit_draft(storage, plan.draft, files)
 

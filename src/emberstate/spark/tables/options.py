@@ -1,4 +1,4 @@
-"""The options of the format "emberstate": which there are, and what they say. Anything else is refused.
+"""The options of the format "emberstate": their names, and their values. Any other option raises.
 
 Thread safety: pure functions.
 """
@@ -22,7 +22,7 @@ KINDS: Final = ("value", "list", "map")
 
 
 def check_options(options: Mapping[str, str], known: tuple[str, ...]) -> dict[str, str]:
-    """The options by their names in small letters; an unknown one is refused.
+    """The options by their names in lower case; raises for an unknown one.
 
     >>> check_options({"path": "here", "sate": "seen"}, READ_OPTIONS)
     Traceback (most recent call last):
@@ -39,7 +39,7 @@ def check_options(options: Mapping[str, str], known: tuple[str, ...]) -> dict[st
 
 
 def needed(options: Mapping[str, str], name: str, what: str) -> str:
-    """An option that must be there."""
+    """The value of an option that must be given."""
     value = options.get(name, "")
     if not value:
         raise StateDeclarationError(f'the option {name!r} is missing: {what}, as .option("{name}", …)')
@@ -47,29 +47,29 @@ def needed(options: Mapping[str, str], name: str, what: str) -> str:
 
 
 def number(options: Mapping[str, str], name: str, least: int = 0) -> int | None:
-    """An option that is a number."""
+    """The value of an option that is a number; None if it is not given."""
     text = options.get(name)
     if text is None:
         return None
     if not text.strip().isascii() or not text.strip().isdigit() or int(text) < least:
-        raise StateDeclarationError(f"option {name} is {text!r:.100}, expected is a whole number from {least} on")
+        raise StateDeclarationError(f"option {name}: expected a whole number from {least} on, got {text!r:.100}")
     return int(text)
 
 
 def checkpoint_number(options: Mapping[str, str]) -> int | None:
-    """The checkpoint that is asked for; None for the newest."""
+    """The number of the checkpoint to read; None for the newest."""
     if options.get("checkpoint", "latest").strip().lower() == "latest":
         return None
     try:
         return number(options, "checkpoint", 1)
     except StateDeclarationError:
         raise StateDeclarationError(
-            f"option checkpoint is {options['checkpoint']!r:.100}, expected is the number of a checkpoint, or latest"
+            f"option checkpoint: expected the number of a checkpoint, or latest, got {options['checkpoint']!r:.100}"
         ) from None
 
 
 def key_groups(options: Mapping[str, str]) -> list[int] | None:
-    """The key groups that are asked for; None for all.
+    """The key groups to read; None for all.
 
     >>> key_groups({"key_groups": "3, 5-7"})
     [3, 5, 6, 7]
@@ -85,15 +85,15 @@ def key_groups(options: Mapping[str, str]) -> list[int] | None:
             bounds[0]
         ) > int(bounds[1]):
             raise StateDeclarationError(
-                f'option key_groups is {text!r:.100}, expected are numbers and ranges, such as "0-31" or "3,5"'
+                f'option key_groups: expected numbers and ranges, such as "0-31" or "3,5", got {text!r:.100}'
             )
         groups.update(range(int(bounds[0]), int(bounds[1]) + 1))
     return sorted(groups)
 
 
 def kind_of_state(options: Mapping[str, str]) -> str:
-    """The kind of state that is to be written."""
+    """The kind of state to write."""
     kind = options.get("kind", "map" if "user_key" in options else "value").lower()
     if kind not in KINDS:
-        raise StateDeclarationError(f"option kind is {kind!r:.100}, expected is one of {', '.join(KINDS)}")
+        raise StateDeclarationError(f"option kind: expected one of {', '.join(KINDS)}, got {kind!r:.100}")
     return kind

@@ -1,7 +1,7 @@
-"""Reading a table of state: planned on the driver, read by Spark's tasks, each its key groups.
+"""Reads a table of state: the driver plans, and each Spark task reads its key groups.
 
-Filters are not pushed down: in Spark 4.3 a filter that a Python source takes leaks into later queries of the same
-DataFrame. The options `key` and `key_groups` say what is to be read.
+Filters are not pushed down: in Spark 4.3 a filter that a Python source accepts leaks into later queries of the same
+DataFrame. The options `key` and `key_groups` narrow what is read.
 
 Thread safety: Spark copies a reader to every task.
 """
@@ -30,11 +30,11 @@ _FOR_STATES = ("key", "key_groups", "changes_since", "partitions")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TablePlan:
-    """What a DataFrame over a table of state reads, wherever and however often it is evaluated."""
+    """What a DataFrame over a table of state reads, the same in every evaluation."""
 
     location: str
     content: StateScan | pa.Table
-    #: How many partitions it has.
+    #: The number of partitions.
     partitions: int
 
     @property
@@ -44,22 +44,22 @@ class TablePlan:
 
 
 def plan_table(options: Mapping[str, str]) -> TablePlan:
-    """Find out what the options ask for.
+    """The plan for these options.
 
     Raises:
-        EmberstateError: an option makes no sense, or what it names is not there.
+        EmberstateError: an option is invalid, or names something that does not exist.
     """
     given = check_options(options, READ_OPTIONS)
-    location = open_storage(needed(given, "path", "say where the checkpoints are")).describe()
+    location = open_storage(needed(given, "path", "the location of the checkpoints")).describe()
     checkpoint, savepoint = checkpoint_number(given), given.get("savepoint")
     if savepoint is not None and "checkpoint" in given:
-        raise StateDeclarationError("options checkpoint and savepoint are given: name one of them")
+        raise StateDeclarationError("options checkpoint and savepoint are both given: give one of them")
     state, operator = given.get("state"), given.get("operator")
     if state is None:
         pointless = [name for name in _FOR_STATES if name in given]
         if pointless:
             raise StateDeclarationError(
-                f"options {pointless} are about a state, and no state is named: without it, the table is that of states"
+                f"options {pointless} need the option state; without it, the table lists the states"
             )
         with CheckpointReader.open(location, checkpoint, savepoint=savepoint) as reader:
             states = list_states(reader)
@@ -69,7 +69,7 @@ def plan_table(options: Mapping[str, str]) -> TablePlan:
         return TablePlan(location, states, 1)
     since = number(given, "changes_since", 1)
     if since is not None and savepoint is not None:
-        raise StateDeclarationError("changes_since is the number of a checkpoint, and goes with checkpoint only")
+        raise StateDeclarationError("option changes_since goes with checkpoint, not with savepoint")
     key = None
     if "key" in given:
         with CheckpointReader.open(location, checkpoint, savepoint=savepoint) as reader:
@@ -100,7 +100,7 @@ class TableReader(DataSourceReader):
     """Reads a planned table."""
 
     def __init__(self, plan: TablePlan, schema: StructType) -> None:
-        """`schema` has some of the plan's columns, or all."""
+        """`schema` has some or all of the plan's columns."""
         self._plan = plan
         self._schema = arrow_schema(schema)
 

@@ -12,15 +12,13 @@ Reading, with these options:
     changes_since   the number of an earlier checkpoint: what has changed since
     partitions      how many tasks read; by default one for every 16 MiB
 
-Which checkpoint is the newest is found out by load(), and kept: a DataFrame shows the same state however often it is
-evaluated. It is not pinned, since nobody would know when to let it go; once it is collected, reading it raises
+load() finds the newest checkpoint and keeps its number: a DataFrame shows the same state however often it is evaluated.
+The checkpoint is not pinned, since nothing tells when to release it; once it is collected, reading raises
 CheckpointCollectedError.
 
-For the options of writing see `table_writer`.
+For the options of writing see `tables.writer`. A session knows the format after `register_tables`.
 
 Thread safety: Spark's; every method runs in a process of its own.
-
-`register_tables`: from here on a session knows `spark.read.format("emberstate")`.
 """
 
 from __future__ import annotations
@@ -40,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class EmberstateDataSource(DataSource):
-    """What Spark makes for every read or write."""
+    """The format; Spark makes an instance for every read or write."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self.options = dict(options)
@@ -52,7 +50,7 @@ class EmberstateDataSource(DataSource):
         return "emberstate"
 
     def schema(self) -> StructType:
-        """The columns; what they are found from travels with this object to the readers."""
+        """The columns. The plan that they come from travels with this object to the readers."""
         return self._planned().schema
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -72,8 +70,11 @@ class EmberstateDataSource(DataSource):
 
 
 def register_tables(spark: SparkSession) -> None:
-    """Let a session read state as tables, and write savepoints, by the format "emberstate"; again does nothing.
+    """Let a session read state as tables, and write savepoints, by the format "emberstate". Idempotent.
 
-    See this module for the options.
+        register_tables(spark)
+        seen = spark.read.format("emberstate").option("state", "seen").load("s3://bucket/job")
+
+    The options are those of docs/state-tables.md.
     """
     spark.dataSource.register(EmberstateDataSource)

@@ -1,7 +1,7 @@
-"""Between the types of stored state, as Arrow has them, and those of Spark.
+"""Converts between the Arrow types of stored state and the types of Spark.
 
-Almost all are the same. Spark has no time of day that it reads from Python, no decimals of more than 38 digits, and
-no column of nothing: the first two become text, the last is text too, all null.
+Almost all are the same. Spark reads no time of day from Python, has no decimals of more than 38 digits and no null
+type: all three become text.
 
 Thread safety: pure functions.
 """
@@ -37,50 +37,52 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 
 
 def row_type(schema: StructType) -> RowType:
-    """The rows of a DataFrame, as functions and bootstraps know them."""
+    """The row type of a DataFrame."""
     return row_type_of(arrow_schema(schema))
 
 
 def fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The columns of a batch that a schema has, exactly as it has them."""
+    """The batch with the columns and types of a schema."""
     arrays = [_cast(batch.column(field.name), field.type) for field in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def check_chosen(chosen: StructType, available: StructType) -> None:
-    """Refuse a schema that a user gave unless it names columns that there are, with their types."""
+    """Raise unless a user's schema names existing columns with their types."""
     there = {field.name: field for field in available}
     for field in chosen:
         if field.name not in there:
             raise StateDeclarationError(
                 f"the schema has a column {field.name!r}, the table has {list(there)}: leave the schema out, or choose "
-                f"among these"
+                f"among these",
+                column=field.name,
             )
         if _nullable(field) != _nullable(there[field.name]):
             raise StateDeclarationError(
                 f"the schema has column {field.name} as {field.dataType.simpleString()}, the table as "
-                f"{there[field.name].dataType.simpleString()}: choose columns by the schema, and cast afterwards"
+                f"{there[field.name].dataType.simpleString()}: choose columns by the schema, and cast afterwards",
+                column=field.name,
             )
 
 
 def check_key_types(schema: StructType, keys: list[str]) -> None:
-    """Refuse key columns whose types cannot be keys: before Arrow, which knows nothing of collations."""
+    """Raise for key columns whose types cannot be keys. Arrow's types do not show collations."""
     KeySchema([schema[name].dataType.simpleString() for name in keys])
 
 
 def state_type(type_: DataType, where: str) -> Any:
-    """The Python type of a state that is to hold a column's values.
+    """The Python type of a state that holds a column's values.
 
     >>> state_type(DataType("array", (DataType("bigint"),)), "column scores")
     list[int]
     """
     if type_.kind == "struct":
         raise StateDeclarationError(
-            f"{where} is {type_.name}, which could be one of many classes: use emberstate.spark.bootstrap_savepoint, "
-            f"which takes the function with its declared states"
+            f"{where} is {type_.name}, of which the class is unknown: use emberstate.spark.bootstrap_savepoint, which "
+            f"takes the function with its declared states"
         )
     if type_.kind == "void":
-        raise StateDeclarationError(f"{where} holds nothing but nulls: cast it to the type that the state has")
+        raise StateDeclarationError(f"{where} has the type void: cast it to the type of the state")
     items = [state_type(item, where) for item in type_.items]
     if type_.kind == "array":
         return list[items[0]]  # type: ignore[valid-type]
@@ -109,5 +111,5 @@ def _cast(array: pa.Array, type_: pa.DataType) -> pa.Array:
 
 
 def _nullable(field: StructField) -> str:
-    """The type alone, as text: whether there may be nulls is no difference."""
+    """The type as text, without nullability."""
     return field.dataType.simpleString()

@@ -1,8 +1,8 @@
-"""Writing a savepoint of one state from a DataFrame, by `df.write.format("emberstate")`, with these options:
+"""Writes a savepoint of one state from a DataFrame, by `df.write.format("emberstate")`, with these options:
 
-    path              where the savepoint is to stand; also the argument of save()
+    path              the location of the savepoint; also the argument of save()
     savepoint         its name
-    job, operator     whose state it is to be
+    job, operator     the job and the operator of the state
     state             the state's name
     kind              value (the default), list or map
     key               the key column, or several with commas between them
@@ -11,12 +11,12 @@
     max_parallelism   the number of key groups, 128 unless given
 
 The state's type follows from the column: string is str, bigint int, and so on; for classes use `bootstrap_savepoint`.
-The mode is append; it makes a new savepoint and never changes one.
+The mode is append; a write makes a new savepoint and never changes one.
 
-Spark writes the rows where they are: tasks write deltas of any key groups, and the commit looks for what came twice.
-A write that fails leaves no savepoint; a task that still runs then may leave a file, which the next one of that name
-removes. `bootstrap_savepoint` shuffles rows to their key groups first, which is faster to start from: prefer it for
-large state.
+Rows are not shuffled: tasks write deltas of any key groups, and the commit rejects keys that came twice. A write that
+fails leaves no savepoint; a task that still runs then may leave a file, which the next savepoint of that name removes.
+`bootstrap_savepoint` shuffles rows to their key groups first, which is faster to start from: prefer it for large
+state.
 
 Thread safety: Spark's; tasks, commit and abort run in processes of their own.
 """
@@ -46,7 +46,7 @@ from emberstate.storage.uri import open_storage
 
 @dataclasses.dataclass(frozen=True)
 class WrittenFiles(WriterCommitMessage):
-    """What a task wrote."""
+    """The files that a task wrote."""
 
     files: tuple[StateFile, ...]
 
@@ -60,27 +60,27 @@ class SavepointWriter(DataSourceArrowWriter):
 
     @staticmethod
     def plan(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> SavepointWriter:
-        """Check that a DataFrame of `schema` can become what the options ask for."""
+        """The writer for these options and a DataFrame of `schema`; raises if they do not fit."""
         given = check_options(options, WRITE_OPTIONS)
         if overwrite:
             raise StateDeclarationError(
                 'savepoints are never overwritten: write a new one with .mode("append"), or delete the old one first'
             )
-        storage = open_storage(needed(given, "path", "say where the savepoint is to stand"))
-        name = needed(given, "savepoint", "say what it is to be called")
-        keys = [column.strip() for column in needed(given, "key", "name the key column").split(",")]
-        columns = [needed(given, "value", "name the column that has the state's content")]
+        storage = open_storage(needed(given, "path", "the location of the savepoint"))
+        name = needed(given, "savepoint", "the name of the savepoint")
+        keys = [column.strip() for column in needed(given, "key", "the name of the key column").split(",")]
+        columns = [needed(given, "value", "the name of the column with the state's values")]
         if "user_key" in given:
             columns.insert(0, given["user_key"])
         chosen = _chosen(schema, [*keys, *columns])
         check_key_types(chosen, keys)
         rows = row_type(chosen)
-        state = needed(given, "state", "say what the state is called")
+        state = needed(given, "state", "the name of the state")
         plan = plan_bootstrap(
             rows,
             name,
-            job=needed(given, "job", "say what the job is called"),
-            operator=needed(given, "operator", "say what the operator is called"),
+            job=needed(given, "job", "the name of the job"),
+            operator=needed(given, "operator", "the name of the operator"),
             states=[_descriptor(state, kind_of_state(given), rows, columns)],
             key=keys,
             columns={state: columns[0] if len(columns) == 1 else (columns[0], columns[1])},
@@ -96,12 +96,12 @@ class SavepointWriter(DataSourceArrowWriter):
         return WrittenFiles(tuple(writer.finish()))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """All tasks have succeeded: make the savepoint."""
+        """Make the savepoint, after all tasks have succeeded."""
         files = [file for message in messages if isinstance(message, WrittenFiles) for file in message.files]
         commit_draft(open_storage(self._location), self._plan.draft, files)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Something has failed: leave nothing behind."""
+        """Delete the files, after a task has failed."""
         discard_draft(open_storage(self._location), self._plan.draft)
 
 
@@ -109,7 +109,7 @@ def _chosen(schema: StructType, names: list[str]) -> StructType:
     there = schema.fieldNames()
     for name in names:
         if name not in there:
-            raise StateDeclarationError(f"there is no column {name!r} in the DataFrame; it has {there}")
+            raise StateDeclarationError(f"the DataFrame has no column {name!r}; it has {there}", column=name)
     return StructType([schema[name] for name in dict.fromkeys(names)])
 
 
@@ -118,7 +118,7 @@ def _descriptor(name: str, kind: str, rows: RowType, columns: list[str]) -> Stat
     types = [rows.columns[rows.position(column)].type for column in columns]
     of_keys = kind == "map" and len(columns) == 2
     if len(columns) == 2 and not of_keys:
-        raise StateDeclarationError(f"option user_key is for a map, and kind is {kind}: leave one of them out")
+        raise StateDeclarationError(f"option user_key is for kind map, got kind {kind}: leave one of them out")
     expected = {"list": "array", "map": "map"}.get(kind)
     if expected is not None and not of_keys and types[0].kind != expected:
         raise StateDeclarationError(
