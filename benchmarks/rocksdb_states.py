@@ -19,9 +19,9 @@ import rocksdict
 from benchmarks.measure import SEED, Target, print_table, save, side_by_side
 from emberstate.heap.backend import HeapKeyedStateBackend
 from emberstate.keygroups import KeySchema
+from emberstate.rocksdb.backend import RocksDBKeyedStateBackend
 from emberstate.rocksdb.memory_budget import MemoryBudget, options_for
 from emberstate.rocksdb.raw_keys import successor
-from emberstate.rocksdb.rocksdb_keyed_state_backend import RocksDBKeyedStateBackend
 from emberstate.state.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 
 KEYS = 50_000

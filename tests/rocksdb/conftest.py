@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from emberstate.keygroups import KeySchema
-from emberstate.rocksdb.rocksdb_keyed_state_backend import RocksDBKeyedStateBackend
+from emberstate.rocksdb.backend import RocksDBKeyedStateBackend
 from tests.state.support import BackendFactory
 
 #: The least there is: the tests hold little, and are many.

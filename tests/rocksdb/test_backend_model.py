@@ -12,7 +12,7 @@ from typing import Any
 from hypothesis import settings
 
 from emberstate.keygroups import KeySchema
-from emberstate.rocksdb.rocksdb_keyed_state_backend import RocksDBKeyedStateBackend
+from emberstate.rocksdb.backend import RocksDBKeyedStateBackend
 from tests.effort import examples
 from tests.heap.test_backend_model import BRANCHES, BackendMachine, only
 from tests.rocksdb.conftest import LIMIT

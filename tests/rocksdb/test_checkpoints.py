@@ -21,7 +21,7 @@ from emberstate.checkpoint.backends import StateBackend
 from emberstate.checkpoint.manifest.catalogue import verify
 from emberstate.checkpoint.manifest.chain import ChainPolicy
 from emberstate.errors import StateDeclarationError
-from emberstate.rocksdb.rocksdb_keyed_state_backend import RocksDBKeyedStateBackend
+from emberstate.rocksdb.backend import RocksDBKeyedStateBackend
 from emberstate.storage.interface import Storage
 from emberstate.testing.faults import FaultPlan, FaultyStorage, Gate
 from tests.checkpoint.counting import KEYS, counting_job, expected_after

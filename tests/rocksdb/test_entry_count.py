@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 
 import emberstate as es
 from emberstate.keygroups import KeySchema
-from emberstate.rocksdb.rocksdb_keyed_state_backend import RocksDBKeyedStateBackend
+from emberstate.rocksdb.backend import RocksDBKeyedStateBackend
 from emberstate.state.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 from emberstate.testing import Harness
 from tests.effort import examples

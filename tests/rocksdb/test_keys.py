@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from emberstate.heap.backend import HeapKeyedStateBackend
 from emberstate.keygroups import KeySchema
+from emberstate.rocksdb.backend import RocksDBKeyedStateBackend
 from emberstate.rocksdb.ordered_keys import OrderedKeys, ordered_bytes, ordered_int
 from emberstate.rocksdb.raw_keys import entry_of, entry_prefix, key_part, sized, split, successor, table_prefix, unsized
-from emberstate.rocksdb.rocksdb_keyed_state_backend import RocksDBKeyedStateBackend
-from emberstate.rocksdb.rocksdb_timer_queue import HEADS
+from emberstate.rocksdb.timer_queue import HEADS
 from tests.effort import examples
 from tests.rocksdb.conftest import LIMIT
 from tests.state.support import BackendFactory

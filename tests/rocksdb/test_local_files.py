@@ -17,8 +17,8 @@ import pytest
 
 from emberstate.errors import StateDeclarationError, StorageError
 from emberstate.keygroups import KeySchema
+from emberstate.rocksdb.backend import RocksDBKeyedStateBackend
 from emberstate.rocksdb.local_directory import LocalDirectory, reclaim
-from emberstate.rocksdb.rocksdb_keyed_state_backend import RocksDBKeyedStateBackend
 from emberstate.state.descriptors import ValueStateDescriptor
 from tests.patience import PATIENCE
 from tests.raising import raising
@@ -47,7 +47,7 @@ def first_line(process: subprocess.Popen[str]) -> str:
 OPEN_AND_WAIT = """
     import sys
     from emberstate.keygroups import KeySchema
-    from emberstate.rocksdb.rocksdb_keyed_state_backend import RocksDBKeyedStateBackend
+    from emberstate.rocksdb.backend import RocksDBKeyedStateBackend
     from emberstate.state.descriptors import ValueStateDescriptor
     backend = RocksDBKeyedStateBackend(KeySchema.from_python(str), sys.argv[1])
     backend.set_current_key("ann")
@@ -202,7 +202,7 @@ FULL_DISK = """
     from emberstate.checkpoint.files.reader import StateFileReader
     from emberstate.errors import StorageError
     from emberstate.keygroups import KeySchema
-    from emberstate.rocksdb.rocksdb_keyed_state_backend import RocksDBKeyedStateBackend
+    from emberstate.rocksdb.backend import RocksDBKeyedStateBackend
     from emberstate.state.descriptors import ValueStateDescriptor
 
     def opened():

@@ -20,7 +20,7 @@ from emberstate.checkpoint.restore.load import restore
 from emberstate.checkpoint.restore.merge import merge_deltas
 from emberstate.errors import CorruptionError, RestoreRefusedError, StateDeclarationError
 from emberstate.keygroups import KeyGroupRange, KeySchema, range_for_slot
-from emberstate.rocksdb.rocksdb_keyed_state_backend import RocksDBKeyedStateBackend
+from emberstate.rocksdb.backend import RocksDBKeyedStateBackend
 from emberstate.state.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 from tests.checkpoint.files import state_file_world as world
 from tests.checkpoint.files.state_file_small import small_files

@@ -26,7 +26,7 @@ from typing import Any
 from emberstate.checkpoint.files.writer import BaseWriter, write_delta
 from emberstate.heap.backend import HeapKeyedStateBackend
 from emberstate.keygroups import KeySchema
-from emberstate.rocksdb.rocksdb_keyed_state_backend import RocksDBKeyedStateBackend
+from emberstate.rocksdb.backend import RocksDBKeyedStateBackend
 from emberstate.state.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 
 MIB = 1024 * 1024

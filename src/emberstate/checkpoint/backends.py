@@ -257,7 +257,7 @@ class RocksDBStateBackend(StateBackend):
 def _rocksdb() -> ModuleType:
     """The module of the backend; a clear error where the extra is not installed."""
     try:
-        from emberstate.rocksdb import rocksdb_keyed_state_backend
+        from emberstate.rocksdb import backend
     except ModuleNotFoundError as error:
         if error.name != "rocksdict":
             raise
@@ -265,4 +265,4 @@ def _rocksdb() -> ModuleType:
             "RocksDBStateBackend needs rocksdict, which is not installed here: pip install emberstate[rocksdb], "
             "on the driver and on all executors"
         ) from None
-    return rocksdb_keyed_state_backend
+    return backend

@@ -1,5 +1,7 @@
-"""Keyed state in RocksDB, for state larger than memory. Imports `state` and `codec`; knows nothing of checkpoints'
-files.
+"""Keyed state in RocksDB, for state larger than memory.
+
+`store` holds pairs of bytes and points in time, `state_table` maps the entries of a state to pairs, `states` and
+`map_state` are over it; `backend` puts them together. Imports `state` and `codec`, and knows no files of checkpoints.
 """
 
 from typing import TYPE_CHECKING
@@ -7,11 +9,11 @@ from typing import TYPE_CHECKING
 from emberstate._exports import exported
 
 if TYPE_CHECKING:
+    from emberstate.rocksdb.backend import RocksDBKeyedStateBackend
+    from emberstate.rocksdb.map_state import RocksDBMapState
     from emberstate.rocksdb.memory_budget import MemoryBudget
-    from emberstate.rocksdb.rocksdb_keyed_state_backend import RocksDBKeyedStateBackend
-    from emberstate.rocksdb.rocksdb_map_state import RocksDBMapState
-    from emberstate.rocksdb.rocksdb_states import RocksDBFoldingState, RocksDBListState, RocksDBValueState
-    from emberstate.rocksdb.rocksdb_store import RocksDBStore
+    from emberstate.rocksdb.states import RocksDBFoldingState, RocksDBListState, RocksDBValueState
+    from emberstate.rocksdb.store import RocksDBStore
 
 __all__ = [
     "MemoryBudget",
@@ -28,9 +30,9 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of the packa
         __name__,
         {
             "memory_budget": ["MemoryBudget"],
-            "rocksdb_keyed_state_backend": ["RocksDBKeyedStateBackend"],
-            "rocksdb_map_state": ["RocksDBMapState"],
-            "rocksdb_states": ["RocksDBFoldingState", "RocksDBListState", "RocksDBValueState"],
-            "rocksdb_store": ["RocksDBStore"],
+            "backend": ["RocksDBKeyedStateBackend"],
+            "map_state": ["RocksDBMapState"],
+            "states": ["RocksDBFoldingState", "RocksDBListState", "RocksDBValueState"],
+            "store": ["RocksDBStore"],
         },
     )

@@ -1,8 +1,7 @@
 # cython: boundscheck=False, wraparound=False
-"""Where the pairs of an entry are: those of the current key, in the namespace of a handle.
+"""The raw keys of the current key's entry, in the namespace of a handle.
 
-Both parts of the way are made once as long as the key stays: keys do not change, so the same object is the
-same key.
+Both parts are encoded once per key: keys do not change, so the same object is the same key.
 
 Thread safety: the backend's owner thread.
 """
@@ -28,7 +27,7 @@ class CurrentKey:
     part: bytes
 
     def __init__(self, context: KeyContext, encode: Callable[[Any], bytes]) -> None:
-        """For the keys of a context, encoded by `encode`."""
+        """`encode` encodes the keys of `context`."""
         self.context = context
         self.encode = encode
         self.groups = [group_part(group) for group in context.key_group_range]
@@ -36,7 +35,7 @@ class CurrentKey:
         self.part = b""
 
     def current(self, what: str) -> bytes:
-        """Key group and key; LifecycleError, saying that `what` was used, without a current key."""
+        """Return key group and key; raises LifecycleError, naming state `what`, without a current key."""
         context: KeyContext = self.context
         context.check_key(what)
         key = context.key
@@ -60,7 +59,7 @@ class CurrentEntry:
     prefix: bytes
 
     def __init__(self, keys: CurrentKey, name: str, table: bytes, namespace: bytes) -> None:
-        """Of the state `name`, whose raw keys begin with `table`, in a namespace, given `sized`."""
+        """`table` is the prefix of state `name`; `namespace` is `sized`."""
         self.context = keys.context
         self.keys = keys
         self.name = name
@@ -70,7 +69,7 @@ class CurrentEntry:
         self.prefix = b""
 
     def current(self) -> bytes:
-        """What all pairs of the entry begin with; LifecycleError without a current key, and on a foreign thread."""
+        """Return the prefix of the entry; raises LifecycleError without a current key, and on a foreign thread."""
         self.context.check_key(self.name)
         key = self.context.key
         if key is not self.key:

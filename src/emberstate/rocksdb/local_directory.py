@@ -1,10 +1,10 @@
-"""The directory that a backend's local files live in: its own, gone with it, and never taken over.
+"""The directory of a backend's local files: deleted with the backend, and never taken over.
 
-What is in it is worth nothing without its process: the truth is in the checkpoints. So a directory that a
-killed process left behind is deleted, by the next backend that is opened beside it.
+Its content is worthless without its process, because all committed state is in the checkpoints. So the next backend
+that opens a directory beside it deletes one that a killed process left behind.
 
-Beside each directory `<name>` stands a file `<name>.lock`, made before it and deleted after it, on which its
-owner holds a lock (`flock`) that ends with the process. Whoever gets that lock knows that the owner is gone.
+Beside each directory `<name>` is a file `<name>.lock`, made before it and deleted after it, on which the owner holds a
+lock (`flock`) until its process ends. A process that gets the lock knows that the owner is gone.
 
 Thread safety: any one thread at a time.
 """
@@ -56,13 +56,13 @@ class LocalDirectory:
             self.reclaimed = reclaim(where)
             name, self._lock = _claim(where)
             self._owner = os.getpid()
-            #: Where the files go.
+            #: The directory of the files.
             self.path = where / name
-            self.path.mkdir(mode=0o700)  # state is nobody else's to read
+            self.path.mkdir(mode=0o700)  # readable by this user only
         except OSError as error:
             raise StorageError(
-                f"no directory for RocksDB's local files can be made in {where}: {error}. Name one on a local "
-                f"disk that this process may write to.",
+                f"making a directory for RocksDB's local files in {where} failed: {error}. Name one on a local disk "
+                f"that this process may write to.",
                 path=str(where),
             ) from error
 
@@ -79,12 +79,12 @@ class LocalDirectory:
 
 
 def reclaim(parent: Path) -> tuple[str, ...]:
-    """Delete the directories in `parent` whose owners are gone; their names."""
+    """Delete the directories in `parent` whose owners are gone, and return their names."""
     found = []
     for lock_file in sorted(parent.glob(f"{PREFIX}*{_LOCK}")):
         try:
             lock = os.open(lock_file, os.O_RDWR | os.O_CLOEXEC)
-        except (FileNotFoundError, PermissionError):  # somebody else was faster; another user's, for them to reclaim
+        except (FileNotFoundError, PermissionError):  # reclaimed by another process; another user's
             continue
         try:
             if not _locked(lock, lock_file):
@@ -99,18 +99,18 @@ def reclaim(parent: Path) -> tuple[str, ...]:
 
 
 def _claim(parent: Path) -> tuple[str, int]:
-    """A name that is nobody's, and the lock on it."""
+    """Return an unused name, and the lock on it."""
     while True:
         name = f"{PREFIX}{os.getpid()}-{uuid.uuid4().hex[:12]}"
         lock_file = parent / (name + _LOCK)
         lock = os.open(lock_file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         if _locked(lock, lock_file):
             return name, lock
-        os.close(lock)  # it was taken for a dead one's between the two steps
+        os.close(lock)  # another process reclaimed it between the two steps
 
 
 def _locked(lock: int, lock_file: Path) -> bool:
-    """Take the lock, if nobody has it and the file is still what its name says."""
+    """Try to take the lock; False if another process has it, or the file was replaced meanwhile."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return os.path.samestat(os.fstat(lock), lock_file.stat())

@@ -1,9 +1,9 @@
-"""How one limit on memory is shared out: block cache, write buffers, and the log of touched keys.
+"""How one memory limit is divided: block cache, write buffers, and the log of touched keys.
 
-The limit is for what grows with state and with transactions. Write buffers are charged to the block cache, so
-the two together stay within the cache's size. Index and filter blocks are in the cache too, in parts, so
-that they can be dropped like other blocks. What is left over is for what RocksDB allocates beside all that:
-open files, iterators, buffers of compactions, and what the allocator cannot use.
+The limit covers what grows with state and with transactions. Write buffers are charged to the block cache, so the two
+together stay within the cache's size. Index and filter blocks are in the cache too, in partitions, so that they can be
+evicted like other blocks. The remainder covers RocksDB's other allocations: open files, iterators, buffers of
+compactions, and fragmentation.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rocksdict import (
 
 from emberstate.errors import StateDeclarationError
 
-#: Less than this, and RocksDB's fixed costs would be most of it.
+#: Below this, most of the limit would be RocksDB's fixed costs.
 SMALLEST_LIMIT: Final = 16 * 1024 * 1024
 DEFAULT_LIMIT: Final = 256 * 1024 * 1024
 
@@ -46,16 +46,16 @@ class MemoryBudget:
 
     @classmethod
     def of(cls, limit: int) -> MemoryBudget:
-        """Share out a limit; StateDeclarationError if it is too small to work with."""
+        """Divide a limit; raises StateDeclarationError if it is too small."""
         if type(limit) is not int or limit < SMALLEST_LIMIT:
             raise StateDeclarationError(
-                f"a RocksDB backend needs a memory limit of at least {SMALLEST_LIMIT} bytes, found {limit!r}"
+                f"a RocksDB backend needs a memory limit of at least {SMALLEST_LIMIT} bytes, got {limit!r}"
             )
         return cls(limit, cache=limit // 2, write_buffers=limit // 4, touched=limit // 8)
 
 
 def options_for(budget: MemoryBudget) -> tuple[Options, Cache, WriteBufferManager]:
-    """RocksDB's options for a budget, and what tells how much of it is used."""
+    """Return RocksDB's options for a budget, and the two objects that report how much of it is used."""
     cache = Cache(budget.cache)
     buffers = WriteBufferManager.new_write_buffer_manager_with_cache(budget.write_buffers, False, cache)
     tables = BlockBasedOptions()
@@ -71,7 +71,7 @@ def options_for(budget: MemoryBudget) -> tuple[Options, Cache, WriteBufferManage
     options.set_error_if_exists(True)  # a backend begins empty
     options.set_block_based_table_factory(tables)
     options.set_write_buffer_manager(buffers)
-    # When all buffers are full, writes wait for one to be flushed: so they are a limit and not a wish.
+    # When all buffers are full, writes wait for a flush: this makes the size a hard limit.
     options.set_write_buffer_size(budget.write_buffers // _WRITE_BUFFERS)
     options.set_max_write_buffer_number(_WRITE_BUFFERS)
     options.set_arena_block_size(min(1024 * 1024, budget.write_buffers // 32))

@@ -1,7 +1,7 @@
-"""Keys, names and times as bytes whose order is that of the values: what timers are sorted by in RocksDB.
+"""Keys, names and times as bytes that sort like the values: the order of timers in RocksDB.
 
-Each part ends by itself, so that parts can be put one behind the other: numbers have a fixed width, text and
-bytes end with 0x00 0x00, a 0x00 within is 0x00 0xFF. These bytes are never decoded.
+Each part is self-delimiting, so that parts can be concatenated: numbers have a fixed width, text and bytes end with
+0x00 0x00, and a 0x00 within is 0x00 0xFF. These bytes are never decoded.
 
 >>> keys = OrderedKeys(KeySchema(("string", "bigint")))
 >>> keys.encode(("a", 2)) < keys.encode(("a", 10)) < keys.encode(("ab", -1))
@@ -87,7 +87,7 @@ def _encoder(kind: KeyType) -> Callable[[Any], bytes]:
 
 
 class OrderedKeys:
-    """Encodes the canonical keys of one schema so that their bytes are in the order of the keys."""
+    """Encodes the canonical keys of one schema into bytes that sort like the keys."""
 
     __slots__ = ("encode",)
 

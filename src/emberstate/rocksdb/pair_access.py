@@ -1,8 +1,8 @@
 # cython: boundscheck=False, wraparound=False
 """`PairAccess`: reading and writing single pairs, with the log of what was touched since the newest snapshot.
 
-The part of a `RocksDBStore` that every operation of a state goes through, apart so that it can be compiled: it
-knows rocksdict by three functions only.
+The part of a `RocksDBStore` that every operation of a state uses, in a module of its own so that it can be compiled:
+it knows only three functions of rocksdict.
 
 Thread safety: the backend's owner thread.
 """
@@ -16,21 +16,21 @@ import cython
 
 from emberstate.errors import StorageError
 
-#: What a key in the log costs beside its bytes: the object, and its share of the set.
+#: Memory of a key in the log beside its bytes: the object, and its share of the set.
 KEY_OVERHEAD = 33 + 64
 
 
 class LogKeeper(Protocol):
-    """Who looks after the log beyond its memory: a `RocksDBStore`."""
+    """Maintains the logs of all points: a `RocksDBStore`."""
 
     def settle(self) -> None:
-        """Tidy up after points that were released."""
+        """Hand the logs of released points to older ones."""
 
     def spill(self) -> None:
         """Move the log's memory to disk."""
 
     def failed(self, what: str, error: Exception) -> StorageError:
-        """What to raise when rocksdict raised."""
+        """Return the error to raise when rocksdict raised."""
 
 
 @cython.final
@@ -81,23 +81,23 @@ class PairAccess:
         touched_limit: int,
         keeper: LogKeeper | None,
     ) -> None:
-        """Access pairs by these functions; `touched_limit`: bytes of the log that may be in memory."""
+        """Access pairs by these functions; `touched_limit` is how many bytes of the log may be in memory."""
         self._get = get
         self._put = put
         self._delete = delete
         self._keeper = keeper
         #: Counts roll-backs.
         self.generation = 0
-        #: Only grows, by one before every use: the elements of lists are ordered by it.
+        #: Grows by one before every use, and orders the elements of lists.
         self.sequence = 0
         #: The keys logged in memory since the newest live point; None while there is none.
         self.touched = None
-        #: What the logs take in memory.
+        #: Memory of the logs.
         self.touched_bytes = 0
         self.touched_limit = touched_limit
-        #: Whether a point was released and the logs do not know it yet.
+        #: Whether a released point still has a log of its own.
         self.unsettled = False
-        #: Grows with every write: whoever counted something knows by it whether the count still holds.
+        #: Grows with every write, so that a count made earlier is known to hold or not.
         self.writes = 0
 
     def get(self, raw: bytes) -> Any:
@@ -118,7 +118,7 @@ class PairAccess:
             raise self._keeper.failed("written", error) from error
 
     def delete(self, raw: bytes) -> None:
-        """Remove a key, be it there or not."""
+        """Remove a key, if it exists."""
         self.writes += 1
         if self.touched is not None and raw not in self.touched:
             self.touch(raw)
@@ -128,7 +128,7 @@ class PairAccess:
             raise self._keeper.failed("written", error) from error
 
     def append(self, prefix: bytes, value: bytes) -> None:
-        """Set a new pair that is behind all others with this prefix."""
+        """Add a pair that sorts after all others with this prefix."""
         self.sequence += 1
         self.put(prefix + self.sequence.to_bytes(8, "big"), value)
 
@@ -144,7 +144,7 @@ class PairAccess:
             self._keeper.spill()
 
     def disconnect(self) -> None:
-        """Let go of the functions: there is nothing to access any more."""
+        """Drop the functions; any access raises from here on."""
         self._get = self._put = self._delete = _closed
 
 

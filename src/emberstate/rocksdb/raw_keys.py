@@ -1,11 +1,11 @@
-"""What a key in RocksDB looks like: table, key group, key, namespace, and what tells the pairs of an entry apart.
+"""The layout of keys in RocksDB: table, key group, key, namespace, and a rest that tells the pairs of an entry apart.
 
     table (2 bytes) ‖ key group (2 bytes) ‖ key ‖ namespace ‖ rest
 
 All numbers are big-endian, so the key groups of a table are contiguous and ascend. Key and namespace are
-encoded bytes with their length before them (one byte, or 0xFF and four). The rest is nothing for a value, a
-sequence number for an element of a list, and the encoded user key for a map. So the pairs of an entry are
-contiguous too, and begin with the same bytes, which no other entry's pairs do.
+encoded bytes preceded by their length (one byte, or 0xFF and four). The rest is empty for a value, a sequence
+number for an element of a list, and the encoded user key for a map. So the pairs of an entry are contiguous too,
+and share a prefix that no other entry's pairs have.
 
 >>> entry = entry_prefix(b"\\x00\\x01", key_part(5, b"ann"), sized(b"w"))
 >>> split(entry + b"rest")
@@ -25,17 +25,17 @@ _SHORT_LENGTHS: Final = tuple(bytes((length,)) for length in range(_LONG))
 
 
 def table_prefix(number: int) -> bytes:
-    """What all keys of a table begin with."""
+    """The prefix of all keys of a table."""
     return number.to_bytes(2, "big")
 
 
 def group_prefix(table: bytes, key_group: int) -> bytes:
-    """What all keys of a key group in a table begin with."""
+    """The prefix of all keys of a key group in a table."""
     return table + key_group.to_bytes(2, "big")
 
 
 def sized(data: bytes) -> bytes:
-    """Bytes with their length before them."""
+    """Bytes preceded by their length."""
     length = len(data)
     if length < _LONG:
         return _SHORT_LENGTHS[length] + data
@@ -43,7 +43,7 @@ def sized(data: bytes) -> bytes:
 
 
 def group_part(key_group: int) -> bytes:
-    """A key group as it stands in raw keys."""
+    """A key group in a raw key."""
     return key_group.to_bytes(2, "big")
 
 
@@ -53,7 +53,7 @@ def key_part(key_group: int, key: bytes) -> bytes:
 
 
 def entry_prefix(table: bytes, part: bytes, namespace: bytes) -> bytes:
-    """What all pairs of an entry begin with; `part` from `key_part`, `namespace` is `sized`."""
+    """The prefix of all pairs of an entry; `part` is from `key_part`, `namespace` is `sized`."""
     return table + part + namespace
 
 
@@ -80,13 +80,13 @@ def split(raw: bytes) -> tuple[int, bytes, bytes, bytes]:
 
 
 def unsized(data: bytes) -> tuple[bytes, bytes]:
-    """The bytes that `sized` made the beginning of `data`, and what follows them."""
+    """The bytes that `sized` put at the beginning of `data`, and the rest."""
     end = _sized_end(data, 0)
     return data[1 if data[0] < _LONG else 5 : end], data[end:]
 
 
 def successor(prefix: bytes) -> bytes:
-    """The first key that is behind all that begin with `prefix`.
+    """The first key after all that begin with `prefix`.
 
     >>> successor(b"a\\xff"), successor(b"ab")
     (b'b', b'ac')

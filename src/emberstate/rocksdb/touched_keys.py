@@ -1,8 +1,7 @@
-"""The log of which keys were written to between two points in time; beyond a size it is on disk.
+"""The log of the keys written between two points in time; beyond a size it is on disk.
 
-A set of raw keys in memory, and sorted runs of keys in files. A key may be in several of them: the log says
-what may have changed, and whoever reads it compares. What was there before is not in the log; a RocksDB
-snapshot has it.
+A set of raw keys in memory, and sorted runs of keys in files. A key may be in several of them: the log says what may
+have changed, and its reader compares. The values before are not in the log; a RocksDB snapshot has them.
 
 Invariants: every run is sorted and without duplicates; a run file is written once and never changed.
 
@@ -18,27 +17,27 @@ from typing import BinaryIO, Final
 
 from emberstate.errors import StorageError
 
-#: So many runs are merged into one, lest reading needs too many open files.
+#: More runs than this are merged into one, because a reader opens them all.
 MOST_RUNS: Final = 32
 _BUFFER: Final = 32 * 1024
 _LENGTH: Final = 4
 
 
 class TouchedKeys:
-    """What was touched since a point in time, up to the next."""
+    """The keys touched between a point in time and the next."""
 
     __slots__ = ("keys", "runs", "size")
 
     def __init__(self) -> None:
-        #: What is in memory.
+        #: The keys in memory.
         self.keys: set[bytes] = set()
-        #: What that takes, in bytes; it may count a key twice.
+        #: Their memory in bytes; may count a key twice.
         self.size = 0
         #: The files of sorted runs.
         self.runs: list[Path] = []
 
     def absorb(self, later: TouchedKeys) -> None:
-        """Take over what another one has, which is of no use afterwards."""
+        """Take over the keys and runs of `later`, which must not be used afterwards."""
         self.keys |= later.keys
         self.size += later.size
         self.runs += later.runs
@@ -81,7 +80,7 @@ def merged(sources: list[Iterable[bytes]]) -> Iterator[bytes]:
 
 
 def write_run(file: Path, keys: Iterable[bytes]) -> None:
-    """Write sorted keys to a new file; StorageError if that cannot be done, for instance if the disk is full."""
+    """Write sorted keys to a new file; raises StorageError, for instance if the disk is full."""
     try:
         with file.open("xb", buffering=_BUFFER) as out:
             for key in keys:
@@ -89,25 +88,24 @@ def write_run(file: Path, keys: Iterable[bytes]) -> None:
             out.write((0).to_bytes(_LENGTH, "big"))  # no key is empty: this is the end
     except OSError as error:
         raise StorageError(
-            f"the log of touched keys could not be written to {file}: {error}. Is the disk full or broken? Nothing is "
+            f"writing the log of touched keys to {file} failed: {error}. Is the disk full or broken? Nothing is "
             f"committed from here on; a restart restores from the last checkpoint.",
             path=str(file),
         ) from error
 
 
 def read_run(file: Path) -> Iterator[bytes]:
-    """The keys of a run in order; StorageError if it does not have its end."""
+    """Iterate over the keys of a run in order; raises StorageError if the file is cut short."""
     try:
         with file.open("rb", buffering=_BUFFER) as source:
             while length := int.from_bytes(_exactly(source, _LENGTH), "big"):
                 yield _exactly(source, length)
     except OSError as error:
-        message = f"the log of touched keys could not be read from {file}: {error}"
-        raise StorageError(message, path=str(file)) from error
+        raise StorageError(f"reading the log of touched keys from {file} failed: {error}", path=str(file)) from error
 
 
 def _exactly(source: BinaryIO, count: int) -> bytes:
     data = source.read(count)
     if len(data) != count:
-        raise OSError("it ends in the middle")
+        raise OSError("the file is cut short")
     return data

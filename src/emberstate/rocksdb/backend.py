@@ -27,15 +27,15 @@ from emberstate.codec import Codec
 from emberstate.errors import InvariantError
 from emberstate.keygroups import DEFAULT_MAX_PARALLELISM, KeyGroupRange, KeySchema
 from emberstate.rocksdb.local_directory import LocalDirectory
+from emberstate.rocksdb.map_state import RocksDBMapState
 from emberstate.rocksdb.memory_budget import DEFAULT_LIMIT, MemoryBudget
 from emberstate.rocksdb.raw_keys import table_prefix
-from emberstate.rocksdb.rocksdb_map_state import RocksDBMapState
-from emberstate.rocksdb.rocksdb_row_loader import RocksDBRowLoader
-from emberstate.rocksdb.rocksdb_state_table import RocksDBStateTable, Tables
-from emberstate.rocksdb.rocksdb_states import RocksDBFoldingState, RocksDBListState, RocksDBValueState
-from emberstate.rocksdb.rocksdb_store import Point, RocksDBStore, StoreStatistics
-from emberstate.rocksdb.rocksdb_timer_queue import RocksDBTimerQueue
-from emberstate.rocksdb.rocksdb_ttl_sweep import RocksDBTtlSweep
+from emberstate.rocksdb.row_loader import RocksDBRowLoader
+from emberstate.rocksdb.state_table import RocksDBStateTable, Tables
+from emberstate.rocksdb.states import RocksDBFoldingState, RocksDBListState, RocksDBValueState
+from emberstate.rocksdb.store import Point, RocksDBStore, StoreStatistics
+from emberstate.rocksdb.timer_queue import RocksDBTimerQueue
+from emberstate.rocksdb.ttl_sweep import RocksDBTtlSweep
 from emberstate.state.changes import EntryChange
 from emberstate.state.declarations import StateHandles
 from emberstate.state.descriptors import StateDescriptor

@@ -1,11 +1,11 @@
 # cython: boundscheck=False, wraparound=False
-"""Value, list, reducing and aggregating state in RocksDB: handles over a `RocksDBStateTable`.
+"""Value, list and folding state in RocksDB: internal states over a `RocksDBStateTable`.
 
-What a read gives is decoded for the caller: changing it changes nothing until it is written back, and what
-was handed in was encoded there and then. That is the difference from the heap, where such changes count.
+A read decodes a value for the caller: changing it changes nothing until it is written back. A write encodes its value
+at once. That is the difference from the heap, where changes to values read or handed in count.
 
-User functions run before anything is changed, on values decoded for them: a function that raises leaves no
-trace. The map state is in `rocksdb_map_state`.
+User functions run before anything is changed, on values decoded for them: a function that raises has no effect.
+Map state: `map_state`.
 
 Thread safety: the backend's owner thread.
 """
@@ -21,7 +21,7 @@ from emberstate.rocksdb.pair_access import PairAccess
 from emberstate.state.internal_states import Folding, InternalListState, InternalValueState, StoredFoldingState
 
 if TYPE_CHECKING:
-    from emberstate.rocksdb.rocksdb_state_table import RocksDBStateTable
+    from emberstate.rocksdb.state_table import RocksDBStateTable
 
 
 class RocksDBValueState(InternalValueState):
@@ -47,7 +47,7 @@ class RocksDBValueState(InternalValueState):
         return RocksDBValueState(self.table, namespace)
 
     def value(self) -> Any:
-        """Return the value for the caller to have, or None."""
+        """Return the value, or None. The caller owns it."""
         data = self.pairs.get(self.entry.current())
         return None if data is None else self.decode(data)
 
@@ -119,7 +119,7 @@ class RocksDBListState(InternalListState):
         self._append(prefix, encoded)
 
     def size(self) -> int:
-        """How many elements there are; O(elements)."""
+        """The number of elements; O(elements)."""
         return sum([1 for _ in self.table.tables.store.scan(self.entry.current())])
 
     def clear(self) -> None:
@@ -127,7 +127,7 @@ class RocksDBListState(InternalListState):
         self._delete(self.entry.current())
 
     def merge_namespaces(self, target: Hashable, sources: Sequence[Hashable] | None) -> None:
-        """Move what the current key has in `sources` behind what it has in `target`, in order."""
+        """Append the current key's elements in `sources`, in order, to those in `target`, and clear `sources`."""
         if not sources:
             return
         encoded: list[bytes] = []

@@ -1,11 +1,10 @@
-"""`RocksDBStateTable`: the pairs of one state: how they are encoded, what an entry is made of, what has changed.
+"""`RocksDBStateTable`: the pairs of one state: how they are encoded, which pairs form an entry, what has changed.
 
-An entry (key, namespace) is one pair for a value (also a folded one), a pair per element for a list, and a
-pair per user key for a map. `raw_keys` says what their keys look like. A value is its codec's bytes; a user
-value that is None is no bytes; with time to live the stamp stands before it, in eight bytes. An entry without
-pairs does not exist.
+An entry (key, namespace) is one pair for a value (also a folded one), a pair per element for a list, and a pair per
+user key for a map. `raw_keys` has the layout of their keys. A value is its codec's bytes; a user value that is None is
+empty; with time to live an eight-byte stamp precedes it. An entry without pairs does not exist.
 
-Thread safety: the backend's owner thread; what takes a `Point` may be read by any thread.
+Thread safety: the backend's owner thread; any thread may call `entries`.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from emberstate.rocksdb.raw_keys import (
     successor,
     table_prefix,
 )
-from emberstate.rocksdb.rocksdb_store import Point, RocksDBStore
+from emberstate.rocksdb.store import Point, RocksDBStore
 from emberstate.state.changes import EntryChange, Op
 from emberstate.state.descriptors import ListStateDescriptor, MapStateDescriptor, StateDescriptor
 from emberstate.state.key_bytes import key_bytes
@@ -37,7 +36,7 @@ from emberstate.state.ttl.stamped import Stamped
 
 _STAMP: Final = struct.Struct(">q")
 _CLEARED: Final = (Op.CLEARED,)
-#: After so many pairs of one entry, looking for the next entry jumps instead of walking on.
+#: After this many pairs of one entry, the search for the next entry seeks instead of advancing.
 _WALK: Final = 8
 
 VALUE: Final = "value"
@@ -46,7 +45,7 @@ MAP: Final = "map"
 
 
 class Tables:
-    """What the tables of one backend share: store, current key, and how keys are read."""
+    """Shared by the tables of one backend: store, current key, and the codec of keys."""
 
     __slots__ = ("context", "decode_key", "encode_key", "keys", "store")
 
@@ -80,7 +79,7 @@ class RocksDBStateTable:
         *,
         stamped: bool,
     ) -> None:
-        """A table for entries of `shape`; `codec` None for a map that is a set (of timers)."""
+        """A table for entries of `shape`; `codec` is None for a set of timers."""
         self.number = number
         self.name = name
         self.label = label
@@ -90,13 +89,13 @@ class RocksDBStateTable:
         self.namespace_codec = namespace_codec
         self.user_key_codec = user_key_codec
         self.encode, self.decode = _value_functions(codec, stamped=stamped, optional=shape == MAP)
-        #: How many iterations over maps are under way; while there are any, writes are noted for them.
+        #: Iterations over maps that are under way; while there are any, writes are noted for them.
         self.walking = 0
-        #: Entry prefix → how often the map gained or lost a user key while there were iterations.
+        #: Entry prefix → how often the map gained or lost a user key during iterations.
         self.structure: dict[bytes, int] = {}
-        #: How often anything was written while there were iterations.
+        #: Writes during iterations.
         self.disturbances = 0
-        #: `changes` adds how many entries there are more than at the point that it is asked about.
+        #: `changes` adds the number of entries gained (lost: negative) since its point.
         self.gained = 0
 
     @classmethod
@@ -124,20 +123,20 @@ class RocksDBStateTable:
     # -- the current key ------------------------------------------------------------------------------------
 
     def entry(self, namespace: Hashable) -> CurrentEntry:
-        """Where the current key's pairs are, in a namespace."""
+        """The current key's entry in a namespace."""
         return CurrentEntry(self.tables.keys, self.name, self.prefix, self.namespace_part(namespace))
 
     def namespace_part(self, namespace: Hashable) -> bytes:
-        """A namespace as it stands in raw keys."""
+        """A namespace in a raw key."""
         return sized(self.namespace_codec.encode(namespace))
 
     def refusal(self, error: EmberstateError) -> StateTypeError:
-        """The error to raise for a value that cannot be encoded."""
+        """Return the error to raise for a value that cannot be encoded."""
         key = self.tables.context.key
         return StateTypeError(f"{self.label}, key {key!r}: {error}", state=self.name, key=key, field=error.field)
 
     def encoded(self, value: Any) -> bytes:
-        """A value as it is stored; StateTypeError, naming state and key, if it is not of its type at any depth."""
+        """Return a value as it is stored; raises StateTypeError if it is not of its type at any depth."""
         try:
             return self.encode(value)
         except (StateTypeError, CodecError) as error:
@@ -153,7 +152,7 @@ class RocksDBStateTable:
         return self._contents(self.tables.store.scan(self.prefix))
 
     def entries(self, key_group: int, point: Point) -> Iterator[tuple[Any, Any, Any]]:
-        """(key, namespace, content) of the entries of one key group, as they were."""
+        """Iterate over (key, namespace, content) of one key group at `point`, from any thread."""
         return self._contents(point.scan(group_prefix(self.prefix, key_group)))
 
     def keys(self, namespace: Hashable) -> Iterator[Any]:
@@ -172,7 +171,7 @@ class RocksDBStateTable:
             yield self.tables.decode_key(key), self.namespace_codec.decode(namespace)
 
     def _entry_keys(self) -> Iterator[bytes]:
-        """One raw key of every entry, in order; for the owner, as long as the backend is open."""
+        """Iterate over one raw key of every entry, in order; raises on a foreign thread and after close."""
         check_open = self.tables.context.check_open
         cursor = self.tables.store.cursor(self.prefix)
         raw = cursor.key()
@@ -201,7 +200,7 @@ class RocksDBStateTable:
             yield decode_key(key), decode_namespace(namespace), self._content(len(entry), of_entry)
 
     def _content(self, start: int, pairs: Iterable[tuple[bytes, bytes]]) -> Any:
-        """The list or dict that the pairs of an entry are; the rest of their keys begins at `start`."""
+        """The list or dict of an entry's pairs; the rest of their keys begins at `start`."""
         decode = self.decode
         if self.user_key_codec is None:
             return [decode(value) for _, value in pairs]
@@ -211,7 +210,7 @@ class RocksDBStateTable:
     # -- points in time -------------------------------------------------------------------------------------
 
     def changes(self, touched: Iterable[bytes], point: Point) -> Iterator[tuple[int, EntryChange]]:
-        """(key group, record) for every entry with `touched` keys, in order, that differs from what `point` saw."""
+        """(key group, record) for every entry with `touched` keys, which ascend, that differs from `point`."""
         steps_of: Callable[[bytes, Iterator[bytes], Point], tuple[tuple[Any, ...], ...]] = {
             VALUE: self._value_steps,
             LIST: self._list_steps,
@@ -231,7 +230,7 @@ class RocksDBStateTable:
         return (_CLEARED,) if new is None else ((Op.REPLACED, self.decode(new)),)
 
     def _list_steps(self, entry: bytes, raws: Iterator[bytes], point: Point) -> tuple[tuple[Any, ...], ...]:
-        """What was appended; if an element is gone: cleared, then all of the new list."""
+        """The elements appended; if an element is gone: cleared, then the whole new list."""
         store = self.tables.store
         appended = []
         for raw in raws:
@@ -248,7 +247,7 @@ class RocksDBStateTable:
         return ((Op.APPENDED, appended),)
 
     def _map_steps(self, entry: bytes, raws: Iterator[bytes], point: Point) -> tuple[tuple[Any, ...], ...]:
-        """User keys put and removed; cleared, if there is none any more."""
+        """The user keys put and removed; cleared, if none is left."""
         assert self.user_key_codec is not None
         store = self.tables.store
         decode_user_key, start = self.user_key_codec.decode, len(entry)
@@ -280,13 +279,13 @@ class RocksDBStateTable:
         return absent
 
     def remove_pair(self, raw: bytes) -> None:
-        """Delete a pair that is there; an iteration over its map that is under way notices."""
+        """Delete a pair that exists; an iteration over its map notices."""
         if self.walking:
             self.restructured(entry_of(raw))
         self.tables.store.delete(raw)
 
     def restructured(self, entry: bytes) -> None:
-        """Note, for iterations that are under way, that an entry gained or lost a pair."""
+        """Note, for iterations under way, that an entry gained or lost a pair."""
         self.disturbances += 1
         self.structure[entry] = self.structure.get(entry, 0) + 1
 
@@ -323,7 +322,7 @@ def _entry_of_pair(pair: tuple[bytes, bytes]) -> bytes:
 def _value_functions(
     codec: Codec[Any] | None, *, stamped: bool, optional: bool
 ) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
-    """How values become bytes and back."""
+    """The functions that encode and decode values."""
     if codec is None:
         return (lambda value: b""), (lambda data: True)
     encode, decode = codec.encode, codec.decode

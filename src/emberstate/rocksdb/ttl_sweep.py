@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import Final
 
 from emberstate.rocksdb.raw_keys import entry_of
-from emberstate.rocksdb.rocksdb_state_table import LIST, RocksDBStateTable, stamp_of
+from emberstate.rocksdb.state_table import LIST, RocksDBStateTable, stamp_of
 from emberstate.state.ttl.clean_up import Sweep, SweptPart, TtlSweep
 from emberstate.state.ttl.config import TtlConfig
 

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from emberstate.errors import CodecError, StateTypeError
 from emberstate.rocksdb.raw_keys import entry_prefix, key_part, sized
-from emberstate.rocksdb.rocksdb_state_table import LIST, MAP, RocksDBStateTable
+from emberstate.rocksdb.state_table import LIST, MAP, RocksDBStateTable
 from emberstate.state.changes import Op
 from emberstate.state.row_columns import RowColumns
 from emberstate.state.row_loading import FileRules, RowDecoders
 from emberstate.state.ttl.stamped import Stamped
 
 if TYPE_CHECKING:
-    from emberstate.rocksdb.rocksdb_timer_queue import RocksDBTimerQueue
+    from emberstate.rocksdb.timer_queue import RocksDBTimerQueue
 
 
 class RocksDBRowLoader:

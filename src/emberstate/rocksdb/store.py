@@ -1,21 +1,21 @@
-"""`RocksDBStore`: one RocksDB with all pairs of a backend, and the points in time that can be gone back to.
+"""`RocksDBStore`: one RocksDB with all pairs of a backend, and the points in time that it can roll back to.
 
-All states share one column family, so that one RocksDB snapshot, which costs next to nothing, is a point in
-time of everything. While a point is live, the keys that are written to are logged (`TouchedKeys`): going back
-writes what the RocksDB snapshot has for them, and what changed is found by comparing the two. A write reads
-nothing, and logs a key once. The log goes to disk when it outgrows its share of memory.
+All states share one column family, so that one RocksDB snapshot, which costs next to nothing, is a point in time of
+everything. While a point is live, written keys are logged (`TouchedKeys`): a roll-back writes what the RocksDB snapshot
+has for them, and changes are found by comparing the two. A write reads nothing, and logs a key once. The log goes to
+disk when it outgrows its share of memory.
 
-The database is scratch space: no write-ahead log, nothing is read that another process wrote. `raw_mode`
+The database is scratch space: it has no write-ahead log, and reads nothing that another process wrote. `raw_mode` is on
 everywhere: without it rocksdict unpickles what it reads.
 
 rocksdict raises bare exceptions, and its iterators over items end early where a block cannot be read (tried).
-So every call to it is here, iterators are asked for their status, and what goes wrong is a StorageError.
-After one, nothing can be committed nor rolled back any more: a write may have been done by half.
+So every call to it is in this module, iterators are asked for their status, and a failure is a StorageError.
+After one, nothing can be committed or rolled back any more: a write may have been done by half.
 
-Invariants: points ascend by age; a key that differs from what a live point saw is in the log of that point or
-of a later one.
+Invariants: points are in the order they were taken; a key that differs from what a live point saw is in the log of
+that point or of a later one.
 
-Thread safety: one owner thread. A point's `read` and `scan`, and `release`, are for any thread.
+Thread safety: one owner thread. Any thread may call a point's `read`, `scan` and `release`.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ _log = logging.getLogger("emberstate.rocksdb")
 
 _BATCH_BYTES: Final = 256 * 1024
 _PAIR_OVERHEAD: Final = 150  # of the objects that a pair in memory is
-_END: Final = b"\xff\xff\xff"  # behind all keys
-_NOT_FOUND: Final = "key not found"  # how rocksdict's snapshots say so
+_END: Final = b"\xff\xff\xff"  # after all keys
+_NOT_FOUND: Final = "key not found"  # the message of rocksdict's snapshots
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StoreStatistics:
-    """What a store holds, in bytes where not said otherwise; numbers of RocksDB's are its estimates."""
+    """What a store holds, in bytes unless it is a count; RocksDB's own numbers are estimates."""
 
     memory_limit: int
     block_cache: int
@@ -60,8 +60,8 @@ class StoreStatistics:
 class Point:
     """A point in time of a store; until it is released.
 
-    Single keys are read by RocksDB's snapshot. For scans it has an iterator that was made at the same time,
-    for rocksdict's snapshots give iterators that see what was written later (tried).
+    Single keys are read from RocksDB's snapshot. Scans use an iterator that was made at the same time, because the
+    iterators of rocksdict's snapshots see later writes (tried).
     """
 
     __slots__ = ("_iterator", "_reading", "_store", "_view", "entries", "touched")
@@ -70,24 +70,24 @@ class Point:
         self._store = store
         self._view = view
         self._iterator = iterator
-        self._reading = threading.Lock()  # whoever has it may move the iterator
-        #: What was written to since, up to the next point.
+        self._reading = threading.Lock()  # guards the iterator's position
+        #: The keys written between this point and the next.
         self.touched = TouchedKeys()
-        #: How many entries the states had, if whoever took the point knew.
+        #: The number of entries of all states at this point, if the backend knew it.
         self.entries: int | None = None
 
     @property
     def store(self) -> RocksDBStore:
-        """Whose point in time it is."""
+        """The store that took the point."""
         return self._store
 
     @property
     def released(self) -> bool:
-        """Whether it was given up."""
+        """Whether the point was released."""
         return self._view is None
 
     def check_live(self) -> None:
-        """Raise LifecycleError if this was given up."""
+        """Raise LifecycleError if the point was released."""
         if self._view is None:
             raise _released()
 
@@ -119,14 +119,14 @@ class Point:
         return raw is not None and raw.startswith(prefix)
 
     def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """The pairs whose keys begin with `prefix`, as they were, in order."""
+        """Iterate over the pairs whose keys begin with `prefix`, as they were, in order."""
         position: bytes | None = prefix
         while position is not None:
             chunk, position = self._chunk(prefix, position)
             yield from chunk
 
     def _chunk(self, prefix: bytes, position: bytes) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
-        """Some pairs from `position` on, and where the next ones are; other readers may come between."""
+        """Some pairs from `position` on, and the position of the next; other readers may run between two calls."""
         chunk: list[tuple[bytes, bytes]] = []
         held = 0
         with self._reading:
@@ -150,7 +150,7 @@ class Point:
         return chunk, None
 
     def release(self) -> None:
-        """Give it up; a second call does nothing."""
+        """Release the point; a second call does nothing."""
         self._store.release(self)
 
     def _forget(self) -> None:
@@ -158,20 +158,20 @@ class Point:
 
 
 def _released() -> LifecycleError:
-    return LifecycleError("the snapshot was released: read it, and roll back to it, before that")
+    return LifecycleError("the snapshot was released: read it, and roll back to it, before its release")
 
 
 class Cursor:
-    """Walks over the keys that begin with a prefix, in order; what is written meanwhile is not seen.
+    """Walks over the keys that begin with a prefix, in order; later writes are invisible.
 
-    `key()` is None behind the last one, and where something could not be read: `check` tells the two apart.
+    `key()` is None after the last one, and after a failed read: `check` tells the two apart.
     """
 
     __slots__ = ("_iterator", "_options", "_store", "advance", "key", "seek", "value")
 
     def __init__(self, store: RocksDBStore, db: Rdict, prefix: bytes) -> None:
-        # RocksDB has a pointer to the bound, which is the options': they must live as long as the iterator.
-        # rocksdict does not see to that (tried): an iteration then ends at whatever the memory holds.
+        # RocksDB has a pointer to the bound in the options, which must live as long as the iterator. rocksdict does not
+        # keep them alive (tried): an iteration then ends at whatever the memory holds.
         self._options = ReadOptions()
         self._options.set_iterate_upper_bound(successor(prefix))
         self._store = store
@@ -202,28 +202,28 @@ class RocksDBStore:
     )  # fmt: skip
 
     def __init__(self, directory: LocalDirectory, budget: MemoryBudget) -> None:
-        """Open an empty store in `directory`, which it removes when it is closed."""
+        """Open an empty store in `directory`, which `close` removes."""
         options, self._cache, self._buffers = options_for(budget)
         try:
             self._db: Any = Rdict(str(directory.path / "db"), options)
         except Exception as error:
             directory.remove()
             path = str(directory.path)
-            raise StorageError(f"RocksDB could not be opened in {directory.path}: {error}", path=path) from error
+            raise StorageError(f"opening RocksDB in {path} failed: {error}", path=path) from error
         db = self._db
-        #: Reading and writing by key; the log of what is touched.
+        #: Reads and writes by key, and logs touched keys.
         self.pairs = PairAccess(db.get, db.put, db.delete, budget.touched, self)
         self.get, self.put = self.pairs.get, self.pairs.put
         self.delete, self.append = self.pairs.delete, self.pairs.append
         self.budget = budget
-        #: What went wrong with the local files, once something did.
+        #: The first failure of the local files, if any.
         self.failure: StorageError | None = None
         #: Counts points in time.
         self.points_taken = 0
         self._directory = directory
         self._points: list[Point] = []
         self._runs = 0
-        self._lock = threading.Lock()  # guards releasing and closing, which may come from two threads
+        self._lock = threading.Lock()  # guards release and close, which two threads may call
         self._closed = False
         self._write_options = WriteOptions()
         self._write_options.disable_wal = True  # type: ignore[assignment, method-assign]  # an attribute, stubs err
@@ -232,11 +232,11 @@ class RocksDBStore:
     # -- pairs ----------------------------------------------------------------------------------------------
 
     def cursor(self, prefix: bytes) -> Cursor:
-        """At the first of the keys that begin with `prefix`."""
+        """A cursor at the first of the keys that begin with `prefix`."""
         return Cursor(self, self._db, prefix)
 
     def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """The pairs whose keys begin with `prefix`, in order; what is written meanwhile is not seen."""
+        """Iterate over the pairs whose keys begin with `prefix`, in order; later writes are invisible."""
         cursor = self.cursor(prefix)
         key, value, advance = cursor.key, cursor.value, cursor.advance
         raw = key()
@@ -247,12 +247,12 @@ class RocksDBStore:
         cursor.check()
 
     def get_first(self) -> bytes | None:
-        """The first key of all, or None if there is nothing."""
+        """The first key, or None if the store is empty."""
         chunk = next(Point(self, None, self._db.iter()).scan(b""), None)
         return None if chunk is None else chunk[0]
 
     def write_all(self, pairs: Iterable[tuple[bytes, bytes | None]]) -> None:
-        """Set pairs, or remove them if their value is None, past the log: only for what it need not have."""
+        """Set pairs, or remove those whose value is None, without logging them."""
         self.pairs.writes += 1
         batch = WriteBatch(raw_mode=True)
         held = 0
@@ -276,7 +276,7 @@ class RocksDBStore:
             raise self.failed("written", error) from error
 
     def failed(self, what: str, error: Exception) -> StorageError:
-        """What to raise when rocksdict raised; from here on the store is good for nothing."""
+        """Note a failure of rocksdict and return the error to raise; from here on the store is unusable."""
         failure = StorageError(
             f"the local files of RocksDB in {self._directory.path} could not be {what}: {error}. Is the disk full or "
             f"broken? Nothing is committed from here on; a restart restores from the last checkpoint.",
@@ -287,7 +287,7 @@ class RocksDBStore:
         return failure
 
     def check_sound(self) -> None:
-        """Raise what went wrong before, if something did."""
+        """Raise the first failure, if there was one."""
         if self.failure is not None:
             raise self.failure
 
@@ -295,11 +295,11 @@ class RocksDBStore:
 
     @property
     def points(self) -> int:
-        """How many points are live."""
+        """The number of live points."""
         return sum(not point.released for point in self._points)
 
     def take(self) -> Point:
-        """A point in time to read, and to go back to."""
+        """Take a point in time."""
         self.check_sound()
         self.settle()
         self._size_newest()
@@ -313,7 +313,7 @@ class RocksDBStore:
         return point
 
     def release(self, point: Point) -> None:
-        """Give up a point, from any thread; the owner tidies up after it."""
+        """Release a point, from any thread; the owner thread settles its log."""
         with self._lock:
             if point.released:
                 return
@@ -322,7 +322,7 @@ class RocksDBStore:
             self._remove_if_unused()
 
     def touched_since(self, point: Point, low: bytes, high: bytes) -> Iterator[bytes]:
-        """The keys in [low, high) that may differ from what `point` saw, in order, each once."""
+        """Iterate over the keys in [low, high) that may differ from what `point` saw, in order, each once."""
         self.check_sound()
         point.check_live()
         self.settle()
@@ -334,7 +334,7 @@ class RocksDBStore:
         return (key for key in merged(sources) if low <= key < high)
 
     def roll_back(self, point: Point) -> None:
-        """Make everything what `point` saw. The cost is that of what was touched since."""
+        """Restore what `point` saw. The cost is that of what was touched since."""
         keys = self.touched_since(point, b"", _END)
         self.pairs.generation += 1
         if self._points[-1] is point:
@@ -342,7 +342,7 @@ class RocksDBStore:
             point.touched.discard()
             self._count_touched()
             return
-        # A later point is live, and may be gone back to as well: for it, these are changes like others.
+        # A later point is live and may be rolled back to as well: for it, these are ordinary changes.
         for raw in keys:
             value = point.read(raw)
             if value is None:
@@ -351,7 +351,7 @@ class RocksDBStore:
                 self.put(raw, value)
 
     def spill(self) -> None:
-        """Move the log's memory to disk."""
+        """Move the logs in memory to disk."""
         try:
             for point in self._points:
                 point.touched.spill(self._directory.path / f"touched-{self._next_run()}.run")
@@ -387,7 +387,7 @@ class RocksDBStore:
         self._count_touched()
 
     def _size_newest(self) -> None:
-        """Give the newest log what was counted for it; a write counts once, for all of them."""
+        """Set the size of the newest log; writes only count the sum of all logs."""
         if self._points:
             *older, newest = self._points
             newest.touched.size = self.pairs.touched_bytes - sum(point.touched.size for point in older)
@@ -395,7 +395,7 @@ class RocksDBStore:
     def _count_touched(self) -> None:
         self.pairs.touched_bytes = sum(point.touched.size for point in self._points)
 
-    # -- looking after it -----------------------------------------------------------------------------------
+    # -- maintenance ---------------------------------------------------------------------------------------
 
     def statistics(self) -> StoreStatistics:
         """What the store holds."""
@@ -419,14 +419,14 @@ class RocksDBStore:
             changed = {raw for raw in {*before, *now} if before.get(raw) != now.get(raw)}
             logged = set(self.touched_since(point, b"", _END))
             if not changed <= logged:
-                raise InvariantError(f"{sorted(changed - logged)[:3]} changed since a snapshot and are in no log")
+                raise InvariantError(f"{sorted(changed - logged)[:3]} changed since a snapshot and are not logged")
             if any(before.get(raw) != point.read(raw) for raw in logged):
-                raise InvariantError("what a snapshot reads by key is not what it reads in order")
+                raise InvariantError("a snapshot reads by key other values than in order")
 
     def close(self) -> None:
         """Close and delete the files; a second call does nothing.
 
-        While points are live, their readers may go on: the last release deletes the files.
+        While points are live, they can be read; the last release deletes the files.
         """
         with self._lock:
             if self._closed:
@@ -436,7 +436,7 @@ class RocksDBStore:
             self.pairs.disconnect()
             try:
                 db.close()
-            except Exception as error:  # it flushes, which a full disk refuses; nobody needs what it flushes
+            except Exception as error:  # closing flushes, which fails on a full disk; the files are not needed
                 _log.warning("RocksDB in %s did not close in order: %s", self._directory.path, error)
             del db
             self._remove_if_unused()

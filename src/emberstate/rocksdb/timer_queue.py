@@ -1,11 +1,11 @@
-"""`RocksDBTimerQueue`: timers in RocksDB twice: by key, and in the order in which they fire.
+"""`RocksDBTimerQueue`: timers in RocksDB, each stored twice: by key, and in firing order.
 
-By key it is a map from (time, name, namespace) in a `RocksDBStateTable`, which is what snapshots and changes
-show. In order it is a pair per timer whose key sorts as timers fire: by time, key, name and namespace
-(`ordered_keys`), with the key and the timer as its value.
+By key, they are a map from (time, name, namespace) in a `RocksDBStateTable`, which snapshots and changes read. In
+order, they are a pair per timer whose key sorts as timers fire: by time, key, name and namespace (`ordered_keys`); its
+value has the key and the timer.
 
-The next few timers are held in memory, so that looking for the next one seldom asks RocksDB, and never walks
-over what fired before.
+The next few timers are held in memory, so that finding the next one seldom asks RocksDB, and never walks over the
+tombstones of timers that fired.
 
 Invariants: both have the same timers; `_heads` ascends and has exactly the timers before `_until`.
 
@@ -32,10 +32,10 @@ from emberstate.rocksdb.raw_keys import (
     table_prefix,
     unsized,
 )
-from emberstate.rocksdb.rocksdb_state_table import MAP, RocksDBStateTable, Tables
+from emberstate.rocksdb.state_table import MAP, RocksDBStateTable, Tables
 from emberstate.state.timers import VOID_NAMESPACE, Timer, TimerQueue, TimerQueueStatistics
 
-#: How many timers are read ahead; twice as many are held at most.
+#: Timers read ahead; at most twice as many are held.
 HEADS: Final = 128
 
 _VOID: Final = key_codec_for(type(VOID_NAMESPACE), where="namespace of timers")
@@ -72,7 +72,7 @@ class RocksDBTimerQueue(TimerQueue):
         self._store = tables.store
         self._order = table_prefix(number + 1)
         self._ordered_key = OrderedKeys(tables.context.key_schema).encode
-        # What namespaces are ordered by: a string by itself, all else by its bytes.
+        # The order of namespaces: strings by themselves, all others by their bytes.
         self._rank: Callable[[Any], bytes] = str.encode if namespace_codec.type is str else namespace_codec.encode
         self._heads: list[bytes] = []
         self._values: dict[bytes, bytes] = {}  # of the heads
@@ -165,7 +165,7 @@ class RocksDBTimerQueue(TimerQueue):
         return sum(1 for _ in self._store.scan(self.table.prefix))
 
     def statistics(self) -> TimerQueueStatistics:
-        """What the queue holds and has done; O(timers)."""
+        """Counts of timers and operations; O(timers)."""
         return TimerQueueStatistics(
             name=self.table.name,
             timers=len(self),
@@ -188,30 +188,30 @@ class RocksDBTimerQueue(TimerQueue):
             by_key[order] = group.to_bytes(2, "big") + sized(key) + timer
         if ordered != by_key:
             queue = self.table.name
-            raise InvariantError(f"queue {queue!r}: the timers by key are not those in order", state=queue)
+            raise InvariantError(f"queue {queue!r}: the timers by key differ from those in order", state=queue)
         before = {order: value for order, value in ordered.items() if order < self._until}
         if self._heads != sorted(before) or self._values != before:
             queue = self.table.name
-            raise InvariantError(f"queue {queue!r}: what is read ahead is not what comes next", state=queue)
+            raise InvariantError(f"queue {queue!r}: the timers read ahead are not the next ones", state=queue)
 
     # -- restoring ------------------------------------------------------------------------------------------
 
     def load(self, key_group: int, key: Any, timer: tuple[int, str, Any]) -> None:
-        """Put a timer of any key, be it there or not."""
+        """Put a timer of any key."""
         order, raw, value = self._pairs(key_group, key, timer)
         self._store.put(raw, b"")
         self._store.put(order, value)
-        self._read_ahead_anew()
+        self._drop_heads()
 
     def unload(self, key_group: int, key: Any, timer: tuple[int, str, Any]) -> None:
-        """Remove a timer of any key, be it there or not."""
+        """Remove a timer of any key, if it exists."""
         order, raw, _ = self._pairs(key_group, key, timer)
         self._store.delete(raw)
         self._store.delete(order)
-        self._read_ahead_anew()
+        self._drop_heads()
 
     def _pairs(self, key_group: int, key: Any, timer: tuple[int, str, Any]) -> tuple[bytes, bytes, bytes]:
-        """Key in order, key by key, and value in order, of a timer."""
+        """The raw key in order, the raw key by key, and the value in order, of a timer."""
         time, name, namespace = timer
         part = key_part(key_group, self._tables.encode_key(key))
         encoded = self._encode_timer(timer)
@@ -238,7 +238,7 @@ class RocksDBTimerQueue(TimerQueue):
         return Timer(time, self._tables.decode_key(key), name, namespace), group
 
     def _fill(self) -> bytes | None:
-        """Read ahead if nothing is left; the first of the heads, or None if there is no timer."""
+        """Read ahead if there are no heads; returns the first, or None if there is no timer."""
         self._tables.context.check_open()
         self._forget_if_rolled_back()
         if not self._heads:
@@ -260,19 +260,19 @@ class RocksDBTimerQueue(TimerQueue):
         return self._heads[0]
 
     def _shorten(self) -> None:
-        """Hold no more than are read ahead."""
+        """Drop the heads beyond `HEADS`."""
         for order in self._heads[HEADS:]:
             del self._values[order]
         self._until = self._heads[HEADS]
         del self._heads[HEADS:]
 
     def _forget_if_rolled_back(self) -> None:
-        """Read ahead anew after a roll-back."""
+        """Drop the heads after a roll-back."""
         if self._generation != self._store.pairs.generation:
             self._generation = self._store.pairs.generation
-            self._read_ahead_anew()
+            self._drop_heads()
 
-    def _read_ahead_anew(self) -> None:
+    def _drop_heads(self) -> None:
         self._heads.clear()
         self._values.clear()
         self._until = self._order

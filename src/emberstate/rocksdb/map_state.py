@@ -1,8 +1,8 @@
 # cython: boundscheck=False, wraparound=False
 """`RocksDBMapState`: a map state in RocksDB, one pair per user key, iterated in the order of the user keys' bytes.
 
-A put reads nothing. As with a dict, an iteration notices when user keys come or go, and sees values as they
-are when their turn comes: so while iterations are under way, and only then, writes look at what is there.
+A put reads nothing. As with a dict, an iteration raises when user keys were added or removed meanwhile, and sees
+values as they are when it reaches them: so writes read first, but only while iterations are under way.
 
 Thread safety: the backend's owner thread.
 """
@@ -21,7 +21,7 @@ from emberstate.state.internal_states import InternalMapState
 from emberstate.state.key_context import KeyContext
 
 if TYPE_CHECKING:
-    from emberstate.rocksdb.rocksdb_state_table import RocksDBStateTable
+    from emberstate.rocksdb.state_table import RocksDBStateTable
 
 _BEGUN: Final = object()
 _ABSENT: Final = object()
@@ -53,7 +53,7 @@ class RocksDBMapState(InternalMapState):
         return RocksDBMapState(self.table, namespace)
 
     def get(self, user_key: Any) -> Any:
-        """Return the user value for the caller to have, or None."""
+        """Return the user value, or None. The caller owns it."""
         data = self.pairs.get(self.entry.current() + self.encode_user_key(user_key))
         return None if data is None else self.decode(data)
 
@@ -72,7 +72,7 @@ class RocksDBMapState(InternalMapState):
         self.pairs.put(raw, data)
 
     def remove(self, user_key: Any) -> bool:
-        """Remove a user key; whether it was there."""
+        """Remove a user key; returns whether it existed."""
         prefix: bytes = self.entry.current()
         raw: bytes = prefix + self.encode_user_key(user_key)
         if self.pairs.get(raw) is None:
@@ -83,11 +83,11 @@ class RocksDBMapState(InternalMapState):
         return True
 
     def contains(self, user_key: Any) -> bool:
-        """Whether the user key is there."""
+        """Whether the user key exists."""
         return self.pairs.get(self.entry.current() + self.encode_user_key(user_key)) is not None
 
     def size(self) -> int:
-        """How many user keys there are; O(user keys)."""
+        """The number of user keys; O(user keys)."""
         return sum([1 for _ in self.table.tables.store.scan(self.entry.current())])
 
     def items(self) -> Iterator[tuple[Any, Any]] | None:
@@ -110,9 +110,9 @@ class RocksDBMapState(InternalMapState):
 
 
 def _walk(table: Any, prefix: bytes) -> Iterator[Any]:
-    """The pairs of one entry: first `_BEGUN`, or `_ABSENT` if there are none, then (user key, user value).
+    """Iterate over the pairs of one entry: `_BEGUN`, or `_ABSENT` if there are none, then (user key, user value).
 
-    From the first on, which the caller takes at once, changes to the map are noticed.
+    The caller takes the first at once; from then on, changes to the map are noticed.
     """
     store = table.tables.store
     pairs: PairAccess = store.pairs
@@ -141,7 +141,7 @@ def _walk(table: Any, prefix: bytes) -> Iterator[Any]:
                         f"map state {table.name!r} gained or lost user keys during iteration: "
                         f"collect them with list() first"
                     )
-                stale = True  # values were written: what the cursor has may be old
+                stale = True  # values were written: the cursor's may be old
             if raw is None:
                 cursor.check()
                 return
