@@ -11,6 +11,7 @@ import emberstate as es
 from emberstate.checkpoint.backends import StateBackend
 from emberstate.errors import StateTypeError, UserFunctionError
 from emberstate.testing import Harness
+from tests.raising import raising
 
 tickets = itertools.count()
 
@@ -51,7 +52,7 @@ def test_a_function_that_does_not_do_the_same_in_all_slots_is_refused(state_back
     """Catches: slots whose rules drift apart, of which one is stored and the others go on until a restart."""
     with words(2, state_backend) as harness:
         harness.process_broadcast(("plain", ["a", "b"]))
-        with pytest.raises(UserFunctionError, match="stage 'rules': broadcast state words is not the same in slots 0"):
+        with raising(UserFunctionError, "words", operator="rules", slot=1):
             harness.process_broadcast(("drifting", ["a"]))
         assert harness.broadcast_state("words") == {"plain": {"a", "b"}}
         assert harness.broadcast_state("fine") == {"rows": 1}

@@ -22,6 +22,7 @@ from emberstate.errors import (
 from emberstate.runtime.rows.row import RowType
 from emberstate.testing import Harness, KeyedInput
 from tests.patience import PATIENCE
+from tests.raising import raising
 from tests.testing.support import at, pay, totals
 
 
@@ -81,19 +82,19 @@ def test_rows_go_through_arrow_both_ways() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "expected"),
+    ("change", "column"),
     [
-        ({"amount": "5"}, "column amount is double, found str"),
-        ({"ts": datetime.datetime(2026, 1, 1)}, "it has no zone"),
-        ({"ts": None}, "event time 'ts' is null"),
-        ({"card": None}, "key column 'card' is null"),
-        ({"colour": "red"}, r"with \['colour'\], which it does not have"),
+        ({"amount": "5"}, "amount"),
+        ({"ts": datetime.datetime(2026, 1, 1)}, "ts"),
+        ({"ts": None}, "ts"),
+        ({"card": None}, "card"),
+        ({"colour": "red"}, None),
     ],
 )
-def test_a_row_that_does_not_fit_is_refused(change: dict[str, Any], expected: str) -> None:
+def test_a_row_that_does_not_fit_is_refused(change: dict[str, Any], column: str | None) -> None:
     """Catches: a row that Spark could never deliver, handed to the function all the same."""
     with totals() as harness:
-        with pytest.raises(RowTypeError, match=expected):
+        with raising(RowTypeError, column=column):
             harness.process({**pay("a", 1, 0), **change})
         assert harness.process(pay("a", 1, 0)) == [("a", "sum", 1.0)]
 

@@ -28,7 +28,7 @@ def coerced(rows: Iterable[Any], row_type: RowType, what: str) -> list[tuple[Any
     try:
         return [tuple(row_type.coerce(row)) for row in rows]
     except RowTypeError as error:
-        raise RowTypeError(f"{what}: {error}") from None
+        raise error.reworded(f"{what}: {error}") from None
 
 
 def record_batch(rows: list[tuple[Any, ...]], row_type: RowType, what: str) -> pa.RecordBatch:
@@ -36,7 +36,7 @@ def record_batch(rows: list[tuple[Any, ...]], row_type: RowType, what: str) -> p
     try:
         return batch_of(rows, row_type)
     except RowTypeError as error:
-        raise RowTypeError(f"{what}: {error}") from None
+        raise error.reworded(f"{what}: {error}") from None
 
 
 def batches_by_slot(rows: Sequence[list[tuple[Any, ...]]], spec: StageSpec) -> list[pa.RecordBatch | None]:

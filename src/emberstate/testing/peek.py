@@ -49,7 +49,7 @@ def broadcast_entries(job: LocalJob, state: str) -> dict[Any, Any]:
     operator = job.latest.operator(broadcast_operator_name(job.spec.name))
     side = job.declared_like(0).broadcast_backend
     if operator is None or side is None:
-        raise StateDeclarationError(f"operator {job.spec.name!r} has no broadcast state")
+        raise StateDeclarationError(f"operator {job.spec.name!r} has no broadcast state", operator=job.spec.name)
     backend = restored_copy(side, job.storage, operator, operator.slots[0])
     try:
         found = list(_entries(job, backend, state, None))
@@ -90,7 +90,9 @@ def _entries(job: LocalJob, backend: KeyedStateBackend, state: str, key: Any) ->
     registered = backend.registered_states.get(state)
     if registered is None:
         raise StateDeclarationError(
-            f"operator {job.spec.name!r} has no state {state!r}, it has {sorted(backend.registered_states)}"
+            f"operator {job.spec.name!r} has no state {state!r}, it has {sorted(backend.registered_states)}",
+            operator=job.spec.name,
+            state=state,
         )
     descriptor = registered.descriptor
     wanted = None if key is None else job.spec.key_schema.normalise(key)

@@ -47,7 +47,10 @@ def check_round_trip(
             raise InvariantError(
                 f"operator {operator.name!r}, slot {slot}: what is stored is not what the slot holds; {label}, key "
                 f"{key!r:.200}, namespace {namespace!r:.100}: held is {_shown(held, place)}, stored is "
-                f"{_shown(stored, place)}. This is a bug in Emberstate, not in the function."
+                f"{_shown(stored, place)}. This is a bug in Emberstate, not in the function.",
+                operator=operator.name,
+                slot=slot,
+                key=key,
             )
     finally:
         restored.close()

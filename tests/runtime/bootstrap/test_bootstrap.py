@@ -23,6 +23,7 @@ from emberstate.keygroups import KeySchema
 from emberstate.storage.local import LocalStorage
 from emberstate.storage.memory import MemoryStorage
 from emberstate.testing import Harness
+from tests.raising import raising
 
 T0 = datetime.datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -232,7 +233,7 @@ def test_every_type_of_key(tmp_path: Path, types: str, column: pa.Array) -> None
 def test_a_wrong_value_names_its_key(column: Any, state: Any, said: str) -> None:
     """Catches: a wrong value among millions that nobody can find; a savepoint without it."""
     storage = MemoryStorage()
-    with pytest.raises(StateTypeError, match=said):
+    with raising(StateTypeError, said, state="s", key="ann"):
         boot(storage, pa.table({"card": ["ann"], "s": column}), [state])
     assert storage.list() == []
 

@@ -39,6 +39,7 @@ from emberstate.state.descriptors import (
 )
 from emberstate.state.states import AggregateFunction
 from emberstate.state.ttl.config import TtlConfig, TtlUpdate
+from tests.raising import raising
 from tests.runtime.support import SECOND, opened, transaction
 
 
@@ -247,24 +248,24 @@ def test_options_that_make_no_sense(options: dict[str, Any], message: str) -> No
 def test_order_of_calls() -> None:
     """Catches: a host that forgets begin, or goes on after a failure as if nothing had happened."""
     operator = make(AllKinds())
-    with pytest.raises(LifecycleError, match="it is not open"):
+    with raising(LifecycleError, "not open", operator=operator.name):
         operator.begin(0)
     operator.open()
-    with pytest.raises(LifecycleError, match="it is outside a transaction"):
+    with raising(LifecycleError, "outside a transaction", operator=operator.name):
         operator.process("k", ("x", 1.0))
     point = operator.snapshot()
     operator.begin(0)
-    with pytest.raises(LifecycleError, match="it is in a transaction"):
+    with raising(LifecycleError, "in a transaction", operator=operator.name):
         operator.snapshot()
     with pytest.raises(Exception, match="not enough values"):
         operator.process("k", (1.0,))
-    with pytest.raises(LifecycleError, match="roll back first"):
+    with raising(LifecycleError, "roll back", operator=operator.name):
         operator.end()
     operator.roll_back(point)
     assert transaction(operator, ROWS).main == EXPECTED
     operator.close()
     operator.close()
-    with pytest.raises(LifecycleError, match="it is closed"):
+    with raising(LifecycleError, "closed", operator=operator.name):
         operator.begin(0)
 
 
@@ -335,19 +336,19 @@ def test_functions_travel() -> None:
 @pytest.mark.reliability(29)
 def test_declared_state_where_it_cannot_be_used() -> None:
     """Catches: state used before open, after close, on a prototype, or assigned to by mistake."""
-    with pytest.raises(LifecycleError, match=r"state 'total' of AllKinds is not open"):
+    with raising(LifecycleError, "not open", state="total"):
         AllKinds().total.value()
     operator = opened(AllKinds())
     function = operator._runner._function
-    with pytest.raises(LifecycleError, match="without a current key"):
+    with pytest.raises(LifecycleError, match="current key"):
         function.total.value()  # type: ignore[attr-defined]
     with pytest.raises(StateDeclarationError, match=r"AllKinds.total is a state and cannot be assigned"):
         function.total = 5
-    with pytest.raises(LifecycleError, match="cannot be pickled"):
+    with pytest.raises(LifecycleError, match="pickled"):
         pickle.dumps(function)
     handle = function.total  # type: ignore[attr-defined]
     operator.close()
-    with pytest.raises(LifecycleError, match="is not open"):
+    with raising(LifecycleError, "not open", state="total"):
         function.total.value()  # type: ignore[attr-defined]
     with pytest.raises(LifecycleError, match="closed"):
         handle.value()

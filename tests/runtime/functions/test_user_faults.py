@@ -20,6 +20,7 @@ from emberstate.errors import (
 from emberstate.runtime.functions.declared_states import list_state, map_state, value_state
 from emberstate.runtime.functions.function import KeyedProcessFunction
 from emberstate.runtime.operator.operator import KeyedOperator
+from tests.raising import raising
 from tests.runtime.support import opened, transaction
 
 pytestmark = pytest.mark.reliability(28)
@@ -81,7 +82,7 @@ def failing(row: Any, *, output: str | None = "n bigint") -> EmberstateError:
     return caught.value
 
 
-def raising(function: Any, ctx: Any) -> Any:
+def key_error(function: Any, ctx: Any) -> Any:
     raise KeyError("the user's own")
 
 
@@ -90,7 +91,7 @@ def yields_then_raises(function: Any, ctx: Any) -> Any:
     raise KeyError("the user's own")
 
 
-@pytest.mark.parametrize("row", [raising, yields_then_raises])
+@pytest.mark.parametrize("row", [key_error, yields_then_raises])
 def test_an_exception_of_the_function(row: Body) -> None:
     """Catches: an error that does not say key, row and operator, or hides the user's own traceback."""
     error = failing(row)
@@ -108,7 +109,7 @@ def test_an_exception_in_a_timer() -> None:
     """Catches: an error of a timer without the timer and its key."""
     operator = opened(Faulty(), side_outputs={"side": None})
     transaction(operator, [("k", (1,))])
-    with pytest.raises(UserFunctionError, match=r"Faulty.on_timer raised LookupError") as caught:
+    with raising(UserFunctionError, "on_timer raised LookupError", key="k") as caught:
         operator.begin(0, 10)
     assert "timer: KeyedTimer(name='t', micros=10, key='k'" in str(caught.value)
 
@@ -339,7 +340,7 @@ def test_open_that_raises() -> None:
         def open(self, ctx: Any) -> None:
             ctx.key  # there is none yet
 
-    with pytest.raises(UserFunctionError, match=r"Unopened.open raised LifecycleError"):
+    with raising(UserFunctionError, "open raised LifecycleError"):
         opened(Unopened())
 
 

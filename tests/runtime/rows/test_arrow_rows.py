@@ -17,6 +17,7 @@ from emberstate.errors import RowTypeError, StateDeclarationError
 from emberstate.runtime.rows.arrow_rows import arrow_schema, batch_of, read, row_type_of, rows_of
 from emberstate.runtime.rows.data_types import Column, DataType
 from emberstate.runtime.rows.row import RowType, struct_rows
+from tests.raising import raising
 from tests.runtime.rows.test_data_types import TYPES
 
 _TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
@@ -123,13 +124,13 @@ def test_zones_are_converted_on_the_way_out() -> None:
 def test_a_time_no_datetime_can_hold() -> None:
     """Catches: a raw OverflowError for a row of the year 300000."""
     far = pa.array([0, 2**62], pa.timestamp("us", "UTC"))
-    with pytest.raises(RowTypeError, match="outside the years 1 to 9999"):
+    with pytest.raises(RowTypeError, match="outside the years"):
         read(far, DataType("timestamp"))
 
 
 def test_an_arrow_type_that_is_no_column_of_spark() -> None:
     """Catches: a type read as the nearest other one."""
-    with pytest.raises(StateDeclarationError, match=r"column t\[\] has the Arrow type"):
+    with raising(StateDeclarationError, column="t[]"):
         row_type_of(pa.schema({"t": pa.list_(pa.time64("us"))}))
 
 

@@ -97,7 +97,7 @@ def needed_columns(names: Sequence[str], key: str | Sequence[str], columns: Colu
     wanted = list(dict.fromkeys([*keys, *states]))
     for name in wanted:
         if name not in names:
-            raise StateDeclarationError(f"there is no column {name!r}; there are {list(names)}")
+            raise StateDeclarationError(f"there is no column {name!r}; there are {list(names)}", column=name)
     return wanted
 
 
@@ -129,7 +129,7 @@ class RowContents:
                 try:
                     content = read(*(values[position] for position in positions))
                 except StateTypeError as error:
-                    raise StateTypeError(f"key {key!r:.200}: {error}") from None
+                    raise error.reworded(f"key {key!r:.200}: {error}").located(state=name, key=key) from None
                 if content is not None:
                     contents[name] = content
             yield key, contents
@@ -200,12 +200,14 @@ def _chosen_columns(
         names = (given,) if isinstance(given, str) else tuple(given)
         if state not in declared:
             raise StateDeclarationError(
-                f"there is no state {state!r} that a savepoint can be made with; there are {sorted(declared)}"
+                f"there is no state {state!r} that a savepoint can be made with; there are {sorted(declared)}",
+                state=state,
             )
         if len(names) != 1 and (len(names) != 2 or not isinstance(declared[state], MapStateDescriptor)):
             raise StateDeclarationError(
                 f"{declared[state].kind} state {state!r} is given the columns {list(names)}: it takes one; a map takes "
-                f"one, or a column of user keys and one of values"
+                f"one, or a column of user keys and one of values",
+                state=state,
             )
         for name in names:
             row_type.position(name)

@@ -120,7 +120,8 @@ class BroadcastState(MapState[Any, Any]):
         if not self._side.writable:
             raise StateTypeError(
                 f"{what} on broadcast state {self._name!r} outside process_broadcast_element: it is the same in every "
-                f"slot, so only broadcast rows, which every slot sees, may change it"
+                f"slot, so only broadcast rows, which every slot sees, may change it",
+                state=self._name,
             )
         return self._map
 

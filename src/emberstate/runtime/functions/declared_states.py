@@ -92,7 +92,8 @@ class DeclaredState(Generic[S]):
             return self
         raise LifecycleError(
             f"state {self.declaration.descriptor.name!r} of {owner.__qualname__} is not open: it can be used from "
-            f"open() to close(), in a function that an operator runs; not in __init__, nor on another instance"
+            f"open() to close(), in a function that an operator runs; not in __init__, nor on another instance",
+            state=self.declaration.descriptor.name,
         )
 
     def __repr__(self) -> str:
@@ -243,6 +244,7 @@ def declared_states_of(cls: type) -> dict[str, DeclaredState[Any]]:
         if other != attribute:
             raise StateDeclarationError(
                 f"{cls.__qualname__}.{other} and .{attribute} both declare state {declared.descriptor.name!r}: "
-                f"names are unique, give one of them another"
+                f"names are unique, give one of them another",
+                state=declared.descriptor.name,
             )
     return found

@@ -105,7 +105,8 @@ class FunctionHost:
         except Exception as error:
             raise StateDeclarationError(
                 f"operator {self.operator_name!r}: {self.label} cannot be copied ({type(error).__name__}: {error}). A "
-                f"function is made anew when a transaction is rolled back: make connections, locks and files in open()"
+                f"function is made anew when a transaction is rolled back: make connections, locks and files in open()",
+                operator=self.operator_name,
             ) from error
 
 
@@ -121,10 +122,12 @@ def _check(operator_name: str, function: Any) -> None:
     """Refuse what cannot be run, before there is anything to undo."""
     where = f"operator {operator_name!r}"
     if isinstance(function, type):
-        raise StateDeclarationError(f"{where} needs an instance, found the class: write {function.__qualname__}()")
+        what = f"{where} needs an instance, found the class: write {function.__qualname__}()"
+        raise StateDeclarationError(what, operator=operator_name)
     if not isinstance(function, ProcessFunction):
         raise StateDeclarationError(
-            f"{where} needs a KeyedProcessFunction or one of its siblings, found {function!r:.200}"
+            f"{where} needs a KeyedProcessFunction or one of its siblings, found {function!r:.200}",
+            operator=operator_name,
         )
     label = type(function).__qualname__
     needed: tuple[str, ...] = ()
@@ -132,7 +135,8 @@ def _check(operator_name: str, function: Any) -> None:
         needed = ("process_element1", "process_element2")
     elif not isinstance(function, KeyedProcessFunction):
         raise StateDeclarationError(
-            f"{where}: {label} must be a KeyedProcessFunction, KeyedCoProcessFunction or KeyedBroadcastProcessFunction"
+            f"{where}: {label} must be a KeyedProcessFunction, KeyedCoProcessFunction or KeyedBroadcastProcessFunction",
+            operator=operator_name,
         )
     elif not overrides(function, "process_batch"):
         needed = ("process_element",)
@@ -140,8 +144,10 @@ def _check(operator_name: str, function: Any) -> None:
         needed += ("process_broadcast_element",)
     for name in needed:
         if not overrides(function, name):
-            raise StateDeclarationError(f"{where}: {label} has no {name}: define it, its rows would go nowhere")
+            what = f"{where}: {label} has no {name}: define it, its rows would go nowhere"
+            raise StateDeclarationError(what, operator=operator_name)
     for name in _METHODS:
         method: Callable[..., Any] | None = getattr(function, name, None)
         if inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method):
-            raise StateDeclarationError(f"{where}: {label}.{name} is async; write it as an ordinary method")
+            what = f"{where}: {label}.{name} is async; write it as an ordinary method"
+            raise StateDeclarationError(what, operator=operator_name)

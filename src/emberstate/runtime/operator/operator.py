@@ -129,7 +129,8 @@ class KeyedOperator:
         self._host = FunctionHost(name, function)
         self._inputs = tuple(inputs)
         if self._inputs and len(self._inputs) != len(self._host.elements):
-            raise StateDeclarationError(f"operator {name!r} has {len(self._host.elements)} inputs, found {len(inputs)}")
+            what = f"operator {name!r} has {len(self._host.elements)} inputs, found {len(inputs)}"
+            raise StateDeclarationError(what, operator=name)
         self._broadcast = BroadcastSide() if self._host.has_broadcast else None
         self._broadcast_row_type = None if broadcast_row_type is None else RowType.of(broadcast_row_type)
         self._late_output = late_output
@@ -140,7 +141,8 @@ class KeyedOperator:
         self._follows = follows
         self._followed = followed
         if follows and (len(self._inputs) != 1 or self._inputs[0].event_time is None):
-            raise StateDeclarationError(f"operator {name!r} follows another: it has one input, with an event time")
+            what = f"operator {name!r} follows another: it has one input, with an event time"
+            raise StateDeclarationError(what, operator=name)
         self._has_event_time = (
             follows_event_time or not self._inputs or any(input.event_time is not None for input in self._inputs)
         )
@@ -152,7 +154,7 @@ class KeyedOperator:
         lag = as_micros(out_of_orderness, f"out-of-orderness of operator {self.name!r}")
         if not 0 <= lag <= MAX_LAG:
             raise StateDeclarationError(
-                f"out-of-orderness of operator {self.name!r} makes no sense: {out_of_orderness}"
+                f"out-of-orderness of operator {self.name!r} makes no sense: {out_of_orderness}", operator=self.name
             )
         return lag
 
@@ -160,13 +162,15 @@ class KeyedOperator:
         self, output: RowType | str | None, sides: Mapping[str, RowType | str | None], late: str | None
     ) -> dict[str, RowType | None]:
         if MAIN in sides or late == MAIN:
-            raise StateDeclarationError(f"operator {self.name!r}: {MAIN!r} is the main output's name, choose another")
+            what = f"operator {self.name!r}: {MAIN!r} is the main output's name, choose another"
+            raise StateDeclarationError(what, operator=self.name)
         declared = {MAIN: output, **sides}
         if late is not None and declared.get(late) is None:
             if len({input.row_type for input in self._inputs}) > 1:
                 raise StateDeclarationError(
                     f"operator {self.name!r}: the inputs have different columns, so {late!r} cannot take the late "
-                    f"rows of both: define process_late_element1 and 2, and put them out from there"
+                    f"rows of both: define process_late_element1 and 2, and put them out from there",
+                    operator=self.name,
                 )
             declared[late] = self._inputs[0].row_type if self._inputs else None
         for name in declared:
@@ -272,7 +276,7 @@ class KeyedOperator:
         with self._attempt("process_batch()"):
             if not self._inputs:
                 raise StateDeclarationError(
-                    f"operator {self.name!r} was given no inputs: it cannot read record batches"
+                    f"operator {self.name!r} was given no inputs: it cannot read record batches", operator=self.name
                 )
             context, numbers = self.backend.context, None
             if self._host.two_inputs:
@@ -360,7 +364,8 @@ class KeyedOperator:
             hint = "; roll back first" if self._phase is Phase.FAILED else ""
             raise LifecycleError(
                 f"operator {self.name!r}: {what} {' or '.join(phase.value for phase in phases)}, but it is "
-                f"{self._phase.value}{hint}"
+                f"{self._phase.value}{hint}",
+                operator=self.name,
             )
 
     @contextlib.contextmanager
@@ -378,6 +383,7 @@ class KeyedOperator:
         if watermark < self._watermark:
             raise LifecycleError(
                 f"operator {self.name!r}: the watermark would go back from {from_micros(self._watermark)} to "
-                f"{from_micros(watermark)}; timers up to the former have fired. Give one that only grows."
+                f"{from_micros(watermark)}; timers up to the former have fired. Give one that only grows.",
+                operator=self.name,
             )
         return watermark

@@ -182,7 +182,8 @@ class ElementRunner:
         if output is None:
             raise StateDeclarationError(
                 f"operator {self._host.operator_name!r} has no output {name!r}, it has {sorted(self.outputs)}: "
-                f"declare it in side_outputs"
+                f"declare it in side_outputs",
+                operator=self._host.operator_name,
             )
         output.pending.append(row)
 
@@ -272,7 +273,8 @@ class ElementRunner:
         side = self._broadcast
         if side is None:
             raise StateDeclarationError(
-                f"operator {self._host.operator_name!r}: {self._host.label} takes no broadcast rows"
+                f"operator {self._host.operator_name!r}: {self._host.label} takes no broadcast rows",
+                operator=self._host.operator_name,
             )
         self.broadcast_rows += 1
         self._backend.context.clear()
@@ -351,7 +353,9 @@ class ElementRunner:
         if self._repeats >= MAX_REPEATS:
             raise UserFunctionError(
                 f"operator {self._host.operator_name!r}: {self._host.label}.on_timer registers the timer that fires, "
-                f"{timer!r}, again and again for a time that has passed: register it for a later one"
+                f"{timer!r}, again and again for a time that has passed: register it for a later one",
+                operator=self._host.operator_name,
+                key=timer.key,
             )
         self._fired += 1
         self.timers_fired += 1

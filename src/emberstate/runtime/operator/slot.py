@@ -222,7 +222,10 @@ def agreed_broadcast(operator: str, answers: Sequence[Sequence[Acknowledgement]]
                     f"after the same broadcast rows; checkpoint {found.number} was not committed. "
                     f"process_broadcast_element must do the same in every slot: no random numbers, clocks or process "
                     f"ids, nothing that follows the order of a set or of a map's keys. Correct it and start again: the "
-                    f"batch comes again, on the state that was committed before it."
+                    f"batch comes again, on the state that was committed before it.",
+                    operator=operator,
+                    slot=slot,
+                    checkpoint=found.number,
                 )
     return first
 

@@ -86,7 +86,8 @@ def data_type(type_: pa.DataType, where: str) -> DataType:
         return DataType("struct", (), tuple(_column(field, f"{where}.{field.name}") for field in fields))
     kind = _KINDS.get(type_)
     if kind is None:
-        raise StateDeclarationError(f"column {where} has the Arrow type {type_}, which no column of Spark has: cast it")
+        what = f"column {where} has the Arrow type {type_}, which no column of Spark has: cast it"
+        raise StateDeclarationError(what, column=where)
     return DataType(kind)
 
 
@@ -211,10 +212,11 @@ def _refusal(rows: list[Any], position: int, column: Column, error: Exception) -
             check_value(row[position], column.type, column.nullable)
             write([row[position]], column.type)
         except RowTypeError as reason:
-            return RowTypeError(f"column {column.name}{reason} in row {row!r:.500}")
+            return reason.reworded(f"column {column.name}{reason} in row {row!r:.500}").located(column=column.name)
         except _REFUSED as reason:
-            return RowTypeError(f"column {column.name} is {column.type.name}: {reason}; in row {row!r:.500}")
-    return RowTypeError(f"column {column.name} is {column.type.name}: {error}")
+            what = f"column {column.name} is {column.type.name}: {reason}; in row {row!r:.500}"
+            return RowTypeError(what, column=column.name)
+    return RowTypeError(f"column {column.name} is {column.type.name}: {error}", column=column.name)
 
 
 def write(values: list[Any], type_: DataType) -> pa.Array:

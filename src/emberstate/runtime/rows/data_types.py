@@ -115,10 +115,12 @@ def check_columns(columns: tuple[Column, ...], where: str) -> None:
         raise StateDeclarationError(f"{where} has no columns")
     for column in columns:
         if column.type.kind == "void" and not column.nullable:
-            raise StateDeclarationError(f"{where}: column {column.name!r} is void not null, so it could hold nothing")
+            what = f"{where}: column {column.name!r} is void not null, so it could hold nothing"
+            raise StateDeclarationError(what, column=column.name)
     for name in names:
         if names.count(name) > 1:
-            raise StateDeclarationError(f"{where} has column {name!r} twice: give one of them another name")
+            what = f"{where} has column {name!r} twice: give one of them another name"
+            raise StateDeclarationError(what, column=name)
 
 
 class _Parser:

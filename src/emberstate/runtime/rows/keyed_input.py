@@ -92,10 +92,12 @@ class KeyedInput:
         if event_time is not None:
             kind = self.row_type.columns[self.row_type.position(event_time)].type.kind
             if kind not in ("timestamp", "timestamp_ntz"):
-                raise StateDeclarationError(f"event time {event_time!r} must be a timestamp, it is {kind}: cast it")
+                what = f"event time {event_time!r} must be a timestamp, it is {kind}: cast it"
+                raise StateDeclarationError(what, column=event_time)
             if kind == "timestamp_ntz" and zone is None:
                 raise StateDeclarationError(
-                    f"event time {event_time!r} is a timestamp_ntz, a wall clock's reading: say of which zone it is"
+                    f"event time {event_time!r} is a timestamp_ntz, a wall clock's reading: say of which zone it is",
+                    column=event_time,
                 )
 
     def read(self, batch: pa.RecordBatch, key_schema: KeySchema, grouper: Callable[[Any], int]) -> InputRows:
@@ -104,10 +106,12 @@ class KeyedInput:
 
         for column in self.row_type.columns:
             if column.name not in batch.schema.names:
-                raise RowTypeError(f"a batch has no column {column.name!r}, it has {batch.schema.names}")
+                what = f"a batch has no column {column.name!r}, it has {batch.schema.names}"
+                raise RowTypeError(what, column=column.name)
             found = data_type(batch.schema.field(column.name).type, column.name)
             if _without_nullability(found) != _without_nullability(column.type):
-                raise RowTypeError(f"column {column.name!r} of a batch is {found.name}, declared is {column.type.name}")
+                what = f"column {column.name!r} of a batch is {found.name}, declared is {column.type.name}"
+                raise RowTypeError(what, column=column.name)
         columns = columns_of(batch, self.row_type)
         keys = self._keys(batch, columns, key_schema)
         if KEY_GROUP_COLUMN in batch.schema.names:
@@ -127,7 +131,8 @@ class KeyedInput:
                 raise RowTypeError(
                     f"key column {name!r} is null in row {self._shown(columns, part.index(None))}: null is no key; "
                     f'filter such rows out, give them a key, or have a pipeline drop and count them: '
-                    f'key_by(…, null_keys="drop")'
+                    f'key_by(…, null_keys="drop")',
+                    column=name,
                 )
         keys = parts[0] if len(parts) == 1 else list(zip(*parts, strict=True))
         if any(name.startswith(_LOOKED_AT) for name in key_schema.type_names):
@@ -142,7 +147,8 @@ class KeyedInput:
             position = columns[self.row_type.position(self.event_time)].index(None)
             raise RowTypeError(
                 f"event time {self.event_time!r} is null in row {self._shown(columns, position)}: filter such rows "
-                f"out, or give them a time"
+                f"out, or give them a time",
+                column=self.event_time,
             )
         import pyarrow as pa
 

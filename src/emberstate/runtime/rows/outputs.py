@@ -88,7 +88,7 @@ def output_batches(content: bytes, row_type: RowType, name: str = "") -> Iterato
             batch.validate(full=True)
             for field, column in zip(schema, batch.columns, strict=True):
                 if column.null_count and not field.nullable:
-                    raise CorruptionError(f"column {field.name!r} has nulls")
+                    raise CorruptionError(f"column {field.name!r} has nulls", column=field.name)
             yield batch
             at = end
     except (CorruptionError, pa.ArrowException, ValueError, OSError) as error:
@@ -185,7 +185,8 @@ class OutputRows:
                     try:
                         check_value(value, column.type, column.nullable)
                     except RowTypeError as error:
-                        raise RowTypeError(f"{self.label}: column {column.name}{error} in row {row!r:.500}") from None
+                        text = f"{self.label}: column {column.name}{error} in row {row!r:.500}"
+                        raise error.reworded(text).located(column=column.name) from None
         self._checked = len(pending)
 
     def seal(self) -> None:
@@ -204,7 +205,7 @@ class OutputRows:
         try:
             self._batches.append(batch_of(rows, row_type))
         except RowTypeError as error:
-            raise RowTypeError(f"{self.label}: {error}") from None
+            raise error.reworded(f"{self.label}: {error}") from None
         pending.clear()
         self._checked = 0
 
@@ -223,7 +224,7 @@ class OutputRows:
             try:
                 return tuple(self.row_type.coerce(row))
             except RowTypeError as error:
-                raise RowTypeError(f"{self.label}: {error}") from None
+                raise error.reworded(f"{self.label}: {error}") from None
         way_out = " (yield nothing instead of None)" if row is None else ""
         raise RowTypeError(
             f"{self.label}: a row is a tuple or a dict, found {type(row).__name__} ({row!r:.100}){way_out}; for a "

@@ -235,7 +235,7 @@ class RowType:
         try:
             return self.names.index(name)
         except ValueError:
-            raise StateDeclarationError(f"there is no column {name!r} in ({self.schema})") from None
+            raise StateDeclarationError(f"there is no column {name!r} in ({self.schema})", column=name) from None
 
     def __repr__(self) -> str:
         return f"RowType.of({self.schema!r})"

@@ -51,7 +51,7 @@ def check_value(value: Any, type_: DataType, nullable: bool = True, path: str = 
     """Raise `RowTypeError` unless the value may stand in a column of this type; `path` leads to it."""
     if value is None:
         if not nullable:
-            raise RowTypeError(f"{path} is {type_.name} not null, found None")
+            raise RowTypeError(f"{path} is {type_.name} not null, found None", field=f"${path}")
         return
     kind = type_.kind
     if not _class_fits(value, kind):
@@ -89,15 +89,18 @@ def _check_struct(value: Any, type_: DataType, path: str) -> None:
     names = [field.name for field in type_.fields]
     if isinstance(value, Mapping):
         if set(value) != set(names):
-            raise RowTypeError(f"{path} is {type_.name}, found a dict with {sorted(map(str, value))}")
+            found = f"a dict with {sorted(map(str, value))}"
+            raise RowTypeError(f"{path} is {type_.name}, found {found}", field=f"${path}")
         items = [value[name] for name in names]
     else:
         items = list(value)
         if len(items) != len(names):
-            raise RowTypeError(f"{path} is {type_.name}, found a tuple of {len(items)} ({value!r:.100})")
+            found = f"a tuple of {len(items)} ({value!r:.100})"
+            raise RowTypeError(f"{path} is {type_.name}, found {found}", field=f"${path}")
     for field, item in zip(type_.fields, items, strict=True):
         check_value(item, field.type, field.nullable, f"{path}.{field.name}")
 
 
 def _refusal(value: Any, type_: DataType, path: str, way_out: str = "") -> RowTypeError:
-    return RowTypeError(f"{path} is {type_.name}, found {type(value).__name__} ({value!r:.100}){way_out}")
+    found = f"{type(value).__name__} ({value!r:.100}){way_out}"
+    return RowTypeError(f"{path} is {type_.name}, found {found}", field=f"${path}")
