@@ -70,3 +70,13 @@ def test_the_glossary_is_short() -> None:
 
     assert 20 < len(rows) <= 40
     assert rows == sorted(rows)
+
+
+def test_the_code_uses_the_words_of_the_glossary() -> None:
+    """Catches: a word that is explained here while the code calls the thing by another name."""
+    text = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+    source = " ".join(file.read_text(encoding="utf-8") for file in (ROOT / "src").rglob("*.py")).lower()
+    plain = re.sub(r"[\s_-]+", " ", source)
+    words = [word.replace("-", " ") for word in re.findall(r"^\| ([a-z][^|]*) \|", text, re.MULTILINE)]
+
+    assert [word for word in words if len(re.findall(rf"\b{word}", plain)) < 3] == []
