@@ -162,8 +162,13 @@ def test_a_slot_that_cannot_start_says_what_it_printed(world: World, monkeypatch
         job.attempted([("a", 1, "")])
 
 
-def test_errors_keep_class_and_number_on_their_way() -> None:
-    """Catches: an OSError whose number is lost or said twice, and a subclass that the task does not know."""
+def test_errors_keep_class_number_and_place_on_their_way() -> None:
+    """Catches: an OSError whose number is lost or said twice, a subclass that the task does not know, and a key whose
+    repr raises, so that the task hears of that instead."""
+
+    class Unshown:
+        def __repr__(self) -> str:
+            raise ValueError("no")
 
     class Private(StorageError):
         """Known to the slot alone."""
@@ -173,5 +178,7 @@ def test_errors_keep_class_and_number_on_their_way() -> None:
     damage = CorruptionError("bad", path="a", state="sum", key=("ann", b"1"), key_group=0)
     assert raised(failure_of(damage, "slot 1")).place == damage.place
     assert raised(failure_of(CorruptionError("bad", key=date(2026, 1, 2)), "slot 1")).key == "datetime.date(2026, 1, 2)"
+    for strange, shown in ((10**5000, "int"), ("x" * 5000, "'" + "x" * 999), (Unshown(), "Unshown")):
+        assert raised(failure_of(CorruptionError("bad", key=strange), "slot 1")).key == shown
     error = raised(failure_of(OSError(5, os.strerror(5)), "slot 1"))
     assert type(error) is UserFunctionError and str(error).startswith("OSError: [Errno 5]")

@@ -64,23 +64,24 @@ def raised(failure: SlotFailure) -> EmberstateError:
 
 
 def place_text(error: EmberstateError) -> str:
-    """An error's attributes as a literal; a key that is none, such as a datetime, or that is long, as text.
+    """An error's attributes as a literal; a value that is none, such as a datetime, or that is long, as text.
 
     >>> place_text(errors.UserFunctionError("x", operator="rate", slot=1, key=("ann", 7)))
     "{'operator': 'rate', 'slot': 1, 'key': ('ann', 7)}"
     """
-    place = error.place
-    if "key" in place and not _is_literal(place["key"]):
-        place["key"] = f"{place['key']!r:.1000}"
-    return repr(place)
+    return repr({name: _portable(value) for name, value in error.place.items()})
 
 
-def _is_literal(key: Any) -> bool:
-    text = repr(key)
+def _portable(value: Any) -> Any:
     try:
-        return len(text) <= 1000 and bool(ast.literal_eval(text) == key)
-    except (ValueError, SyntaxError):
-        return False
+        text = repr(value)
+    except Exception:  # a huge int, or a class of the user's: this error must not hide the other
+        return type(value).__name__
+    try:
+        same = len(text) <= 1000 and bool(ast.literal_eval(text) == value)
+    except Exception:
+        same = False
+    return value if same else text[:1000]
 
 
 def _place_of(text: str) -> Place:
