@@ -111,7 +111,7 @@ class UserFunctionError(EmberstateError, RuntimeError):
 
 class InstallationError(EmberstateError, ImportError):
     """Something that the program needs is missing on a machine, or is another version there: a module in a slot, Java
-    on the driver.
+    on the driver, an extra of emberstate.
 
     Operator action: ship the module with spark-submit --py-files or sparkContext.addPyFile; install Java 17 or later,
     or the extra `emberstate[java]`. Start again.

@@ -265,7 +265,7 @@ WITHOUT_ROCKSDICT = """
     print(emberstate.FsStateBackend(sys.argv[1]))
     try:
         emberstate.RocksDBStateBackend(sys.argv[1])
-    except emberstate.EmberstateError as error:
+    except emberstate.errors.InstallationError as error:
         print(error)
 """
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from emberstate.errors import StorageError, StorageExistsError
+from emberstate.errors import InstallationError, StorageError, StorageExistsError
 from emberstate.storage.interface import StorageOutcomeUnknownError
 from emberstate.storage.object_store import S3Storage
 from tests.storage.s3_server import BUCKET, S3Server, s3_server
@@ -233,7 +233,7 @@ def test_a_body_that_breaks_off(
 def test_without_boto3(monkeypatch: pytest.MonkeyPatch) -> None:
     """Catches: a bare ImportError where the message should say what to install."""
     monkeypatch.setitem(sys.modules, "boto3", None)
-    with pytest.raises(StorageError, match=r"pip install emberstate\[s3\]"):
+    with pytest.raises(InstallationError, match=r"emberstate\[s3\]"):
         S3Storage("bucket")
 
 

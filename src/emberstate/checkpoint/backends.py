@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 from emberstate.checkpoint.commit.slot import SlotCheckpoint
 from emberstate.checkpoint.manifest.chain import DEFAULT_POLICY, ChainPolicy
 from emberstate.checkpoint.manifest.layout import new_id
-from emberstate.errors import StateDeclarationError
+from emberstate.errors import InstallationError, StateDeclarationError
 from emberstate.heap.backend import HeapKeyedStateBackend
 from emberstate.keygroups import DEFAULT_MAX_PARALLELISM, KeyGroupRange, KeySchema
 from emberstate.state.keyed_state_backend import KeyedStateBackend
@@ -261,7 +261,7 @@ def _rocksdb() -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name != "rocksdict":
             raise
-        raise StateDeclarationError(
+        raise InstallationError(
             "RocksDBStateBackend needs rocksdict, which is not installed here: pip install emberstate[rocksdb], "
             "on the driver and on all executors"
         ) from None

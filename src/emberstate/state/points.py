@@ -13,7 +13,7 @@ class PointInTime(Protocol):
     """A point in time of everything in one backend; any thread may release it."""
 
     def check_live(self) -> None:
-        """Raise `SnapshotReleasedError` if the point was released."""
+        """Raise `LifecycleError` if the point was released."""
 
     def release(self) -> None:
         """Release the point; a second call does nothing."""

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any, Final
 
-from emberstate.errors import StorageError, StorageNotFoundError
+from emberstate.errors import InstallationError, StorageError, StorageNotFoundError
 from emberstate.storage.base import BaseStorage, explain
 from emberstate.storage.interface import Paths, StorageOutcomeUnknownError
 from emberstate.storage.paths import MAX_PATH_BYTES, check_path
@@ -189,8 +189,8 @@ def _new_client(options: Mapping[str, Any] | None) -> Any:
     try:
         boto3, config = import_module("boto3"), import_module("botocore.config")
     except ImportError as error:
-        raise StorageError(
-            errno.ENOTSUP, "s3:// needs boto3, which is not installed. Run: pip install emberstate[s3]"
+        raise InstallationError(
+            "s3:// needs boto3, which is not installed. Run: pip install emberstate[s3]"
         ) from error
     given = dict(options or {})
     settings = config.Config(
