@@ -137,11 +137,12 @@ class Job:
 
     def begin(self, batch: int | None = None, **options: Any) -> Transaction:
         """Begin the next batch, or one that is not a redelivery."""
-        begun = self._begin(batch, **options)
+        begun = self.offer(batch, **options)
         assert not isinstance(begun, Redelivery)
         return begun
 
-    def _begin(self, batch: int | None = None, **options: Any) -> Transaction | Redelivery:
+    def offer(self, batch: int | None = None, **options: Any) -> Transaction | Redelivery:
+        """Begin a batch; a redelivery if it has been committed before."""
         number = self.next_batch if batch is None else batch
         now = self.work.time(number)
         if now is not None:
@@ -180,7 +181,7 @@ class Job:
 
     def run_batch(self, batch: int | None = None) -> Manifest:
         """Run the next batch, or one that may have been committed before, and deliver its output."""
-        begun = self._begin(batch)
+        begun = self.offer(batch)
         manifest = begun.manifest if isinstance(begun, Redelivery) else self.commit(begun)
         assert manifest.batch is not None
         self.delivered[manifest.batch.id] = read_output(self.storage, manifest)

@@ -24,16 +24,8 @@ from typing import Literal
 from emberstate.storage.interface import Storage
 from emberstate.storage.local import LocalStorage
 from emberstate.testing.faults import KILL_POINT, FaultPlan, FaultyFileSystem, FaultyStorage
-from tests.checkpoint.job import (
-    POLICY,
-    STEADY,
-    Job,
-    Oracle,
-    SharedMemoryStorage,
-    UnsyncedFileSystem,
-    check_stored,
-    next_of,
-)
+from tests.checkpoint.profiles import Oracle, check_stored, next_of, profiles_job
+from tests.checkpoint.stored import SharedMemory, UnsyncedFileSystem
 from tests.patience import PATIENCE
 
 Level = Literal["storage", "file system"]
@@ -89,11 +81,10 @@ def open_root(run: Run) -> Storage:
 
 def work(run: Run, say: Callable[[int], object]) -> None:
     """What the process does: it says every batch after its commit."""
-    policy = STEADY if run.steady else POLICY
-    job = Job(open_root(run), seed=run.seed, parallelism=run.parallelism, policy=policy)
+    job = profiles_job(open_root(run), seed=run.seed, parallelism=run.parallelism, steady=run.steady)
     job.open()
     say(OPEN)
-    job.run(run.until, say)
+    job.run_until(run.until, say)
     job.close()
 
 
@@ -133,9 +124,9 @@ def give_birth(run: Run, moment: float | None) -> End:
 
 def serve(control: Connection) -> None:
     """The nursery's own process."""
-    job = Job(SharedMemoryStorage(), seed=0)
+    job = profiles_job(SharedMemory(), seed=0)
     job.open()
-    job.run(6)
+    job.run_until(6)
     job.close()
     with contextlib.suppress(EOFError):
         while True:

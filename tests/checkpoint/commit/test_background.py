@@ -20,22 +20,19 @@ from emberstate.checkpoint.manifest.model import Manifest
 from emberstate.errors import StorageError
 from emberstate.storage.interface import Storage
 from emberstate.testing.faults import FaultPlan, FaultyStorage, Gate
-from tests.checkpoint.job import (
+from tests.checkpoint.driver import Job
+from tests.checkpoint.profiles import (
     KEYS,
     POLICY,
     PROFILES,
-    QUERY,
-    STEADY,
-    Job,
+    WORKS,
     Oracle,
     ProfilesFunction,
-    SharedMemoryStorage,
     check_stored,
-    content_of,
-    read_content,
-    restored_backend,
+    profiles_job,
     time_of,
 )
+from tests.checkpoint.stored import SharedMemory, StorageBackend, restored_backend
 from tests.patience import PATIENCE
 
 SEED = 38
@@ -50,13 +47,12 @@ MERGING = ChainPolicy(most_files=8, rewrite_at=4, small_bytes=10**9)
 
 def job_with_plan(plan: FaultPlan, rewrite_seconds: float = PATIENCE, policy: ChainPolicy = POLICY) -> Job:
     """A job of which one slot has a faulty storage. Until it restores, it uses that in the background alone."""
-    storage = SharedMemoryStorage()
-    faulty = {PROFILES: FaultyStorage(storage, plan)}
-    job = Job(
-        storage, seed=SEED, parallelism=1, slot_storages=faulty, inline_bytes=ALL_INLINE, policy=policy,
-        rewrite_seconds=rewrite_seconds,
-    )  # fmt: skip
+    storage = SharedMemory()
+    job = profiles_job(storage, seed=SEED, parallelism=1, inline_bytes=ALL_INLINE, policy=policy)
     job.open()
+    job.backend = StorageBackend(storage, FaultyStorage(storage, plan))
+    job.slot(0)._rewrite_seconds = rewrite_seconds
+    job.backend = StorageBackend(storage)
     return job
 
 
@@ -71,7 +67,7 @@ def test_slow_storage() -> None:
     plan, gate, oracle = FaultPlan({}), Gate(), Oracle(SEED)
     plan.hold(gate, operation="write_new", path="^state/")
     job = job_with_plan(plan, rewrite_seconds=0.01)
-    slot = job.slot(PROFILES, 0)
+    slot = job.slot(0)
     while files_of(job) < job.policy.most_files:
         job.run_batch()
     assert gate.reached.wait(PATIENCE), "the rewrite was not begun"
@@ -105,21 +101,26 @@ def test_a_full_chain_waits() -> None:
     while files_of(job) < job.policy.most_files:
         job.run_batch()
 
+    def own() -> None:
+        """Take the state over for the calling thread."""
+        for slot in job.slots.values():
+            slot.backend.context.own()
+
     def run_batch() -> None:
-        job.own()
+        own()
         job.run_batch()
 
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(run_batch)
-        while not waiting.done() and not job.slot(PROFILES, 0).statistics().waits:
+        while not waiting.done() and not job.slot(0).statistics().waits:
             pass  # until it waits, or has failed to
         gate.opened.set()
         waiting.result(PATIENCE)
-    job.own()
-    assert job.slot(PROFILES, 0).statistics().waits == 1
+    own()
+    assert job.slot(0).statistics().waits == 1
     assert files_of(job) < job.policy.most_files
     check_stored(job.storage, oracle, [job.next_batch - 1])
-    assert job.hot_content() == oracle.content(job.next_batch - 1)
+    assert job.content() == oracle.content(job.next_batch - 1)
     job.close()
 
 
@@ -149,13 +150,13 @@ def test_a_rewrite_that_fails(error: Exception, operation: str) -> None:
             assert "in the background" in str(caught) and "Nothing is lost" in str(caught)
             assert caught.errno == (error.errno if isinstance(error, OSError) else errno.EIO)
             assert caught.__cause__ is not None
-    rewrites = job.slot(PROFILES, 0).statistics().rewrites
+    rewrites = job.slot(0).statistics().rewrites
     assert rewrites is not None and rewrites.failed == 1
     check_stored(job.storage, oracle, [failed_at - 1])
     until = failed_at + 6
-    job.run(until)  # it is raised once
+    job.run_until(until)  # it is raised once
     check_stored(job.storage, oracle, [until - 1])
-    assert job.hot_content() == oracle.content(until - 1)
+    assert job.content() == oracle.content(until - 1)
     assert job.coordinator.statistics().adopted > 0, "it was not tried again"
     job.close()
 
@@ -164,10 +165,10 @@ def test_a_rewrite_that_fails(error: Exception, operation: str) -> None:
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_base_is_the_state_at_its_checkpoint(seed: int) -> None:
     """Catches: writes of later batches in a base that was made meanwhile; bytes that depend on the timing."""
-    storage = SharedMemoryStorage()
-    job = Job(storage, seed=seed)
+    storage = SharedMemory()
+    job = profiles_job(storage, seed=seed)
     job.open(retained=100)
-    job.run(20)
+    job.run_until(20)
     job.close()
     manifests = {number: read_checkpoint(storage, number) for number in checkpoint_numbers(storage)}
     compared = set()
@@ -177,7 +178,9 @@ def test_a_base_is_the_state_at_its_checkpoint(seed: int) -> None:
                 for file in chain.files:
                     if file.kind == "base" and file.id not in compared:
                         compared.add(file.id)
-                        backend = restored_backend(storage, manifests[file.number].operators[position], slot)
+                        backend = restored_backend(
+                            storage, manifests[file.number].operators[position], slot, WORKS[position]
+                        )
                         at = manifests[file.number].batch
                         assert at is not None
                         backend.ttl_clock.processing_time = at.processing_time  # what has expired is not in a base
@@ -188,26 +191,25 @@ def test_a_base_is_the_state_at_its_checkpoint(seed: int) -> None:
     assert len(compared) >= 3
     oracle = Oracle(seed)
     for manifest in manifests.values():
-        assert read_content(storage, manifest) == oracle.content(None if manifest.batch is None else manifest.batch.id)
+        batch = None if manifest.batch is None else manifest.batch.id
+        assert job.stored(storage, manifest) == oracle.content(batch)
 
 
 @pytest.mark.reliability(20)
 def test_a_clock_that_steps_back() -> None:
     """Catches: what had expired and is not in a base any more, but is seen again in hot state at an earlier time."""
-    storage = SharedMemoryStorage()
-    job = Job(storage, seed=SEED, parallelism=1)
+    storage = SharedMemory()
+    job = profiles_job(storage, seed=SEED, parallelism=1)
     job.open()
-    job.run(3)
+    job.run_until(3)
     late, early = time_of(3 + 100), time_of(3)
     for batch, now in enumerate([late] * 6 + [early] * 2, job.next_batch):
         job.clock.set(now)
-        begun = job.coordinator.begin(batch, query=QUERY, source=f"nothing in {batch}", watermark=time_of(2))
+        begun = job.coordinator.begin(batch, query=job.query, source=f"nothing in {batch}", watermark=time_of(2))
         assert isinstance(begun, Transaction)
         acknowledgements = []
         for task in begun.tasks:
-            slot = job.slot(task.operator, task.slot)
-            slot.start(task)
-            slot.backend.ttl_clock.processing_time = task.batch.processing_time
+            slot = job.start(task)
             if task.operator == PROFILES:
                 ProfilesFunction(slot.backend).process((KEYS[0], "count", 1))
             acknowledgements.append(slot.prepare())
@@ -215,18 +217,16 @@ def test_a_clock_that_steps_back() -> None:
     assert manifest.batch is not None
     profiles = manifest.operators[0]
     assert profiles.slots[0].files[0].kind == "base"
-    now = manifest.batch.processing_time
-    hot = content_of(job.slot(PROFILES, 0).backend, PROFILES, now)
-    assert hot == content_of(restored_backend(storage, profiles, 0), PROFILES, now)
+    assert job.content() == job.stored(storage, manifest)
     job.close()
 
 
 def history() -> str:
     """What the checkpoints of a run hold: everything but ids, paths and who wrote them."""
-    storage = SharedMemoryStorage()
-    job = Job(storage, seed=SEED, policy=STEADY)
+    storage = SharedMemory()
+    job = profiles_job(storage, seed=SEED, steady=True)
     job.open()
-    job.run(10)
+    job.run_until(10)
     job.close()
     told = hashlib.sha256()
     for number in checkpoint_numbers(storage):

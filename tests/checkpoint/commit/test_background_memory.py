@@ -28,7 +28,7 @@ from emberstate.keygroups import KeyGroupRange, KeySchema
 from emberstate.state.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 from emberstate.storage.interface import Storage
 from emberstate.storage.local import LocalStorage
-from tests.checkpoint.job import SharedMemoryStorage, UnsyncedFileSystem
+from tests.checkpoint.stored import SharedMemory, UnsyncedFileSystem
 from tests.patience import PATIENCE
 
 ROOT = Path(__file__).parents[3]
@@ -119,7 +119,7 @@ def restored(storage: Storage, make: Any) -> HeapKeyedStateBackend:
 @pytest.mark.parametrize("room", [0, 1, 2, 5, 7, 11, 13, 17, 18, 25, 40])
 def test_no_memory_to_encode_a_value(room: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Catches: values that are half sealed when memory runs out; a delta without what was listed before."""
-    storage = SharedMemoryStorage()
+    storage = SharedMemory()
     policy = ChainPolicy(most_files=3, rewrite_at=3, small_bytes=10)  # so that bases run out of memory as well
     coordinator = CheckpointCoordinator.open(storage, "job", [SPEC], policy=policy)
     slot = SlotCheckpoint(make_heavy, storage, policy=policy)

@@ -26,16 +26,9 @@ from emberstate.errors import FencedError
 from emberstate.storage.interface import Storage
 from emberstate.storage.local import LocalStorage
 from emberstate.testing.faults import FaultPlan, FaultyStorage, Gate
-from tests.checkpoint.job import (
-    PROFILES,
-    SECOND,
-    Job,
-    Oracle,
-    SharedMemoryStorage,
-    UnsyncedFileSystem,
-    check_stored,
-    committed_batch,
-)
+from tests.checkpoint.driver import Job
+from tests.checkpoint.profiles import SECOND, Oracle, check_stored, committed_batch, profiles_job
+from tests.checkpoint.stored import SharedMemory, UnsyncedFileSystem
 from tests.patience import PATIENCE
 
 SEED = 38
@@ -49,31 +42,22 @@ def files_of(storage: Storage, numbers: list[int]) -> dict[str, bytes]:
     return {path: storage.read(path) for path in paths}
 
 
-class Zombie:
+def zombie_job(common: Storage, plan: FaultPlan | None = None) -> Job:
     """A job that ran some batches, on a storage of its own making around the common one."""
-
-    def __init__(self, common: Storage) -> None:
-        self.storage = FaultyStorage(common, FaultPlan({}))
-        self.job = Job(self.storage, seed=SEED, inline_bytes=10**9)  # so that state/ is the background's
-        self.job.clock.set(1_700_000_000 * SECOND)
-        self.job.open()
-        self.job.run(BATCHES)
-
-    def begun(self) -> Transaction:
-        transaction = self.job.begin(BATCHES)
-        assert isinstance(transaction, Transaction)
-        return transaction
-
-    def commit(self, transaction: Transaction) -> Manifest:
-        return self.job.coordinator.commit(transaction, self.job.prepare(transaction))
+    storage = FaultyStorage(common, FaultPlan({}) if plan is None else plan)
+    job = profiles_job(storage, seed=SEED, inline_bytes=10**9)  # so that state/ is the background's
+    job.clock.set(1_700_000_000 * SECOND)
+    job.open()
+    job.run_until(BATCHES)
+    return job
 
 
 def take_over(common: Storage, batches: int = 3, parallelism: int = 3) -> Job:
     """A newer holder that goes on."""
-    job = Job(common, seed=SEED, parallelism=parallelism)
+    job = profiles_job(common, seed=SEED, parallelism=parallelism)
     job.clock.set(1_800_000_000 * SECOND)
     job.open()
-    job.run(job.next_batch + batches)
+    job.run_until(job.next_batch + batches)
     return job
 
 
@@ -94,32 +78,32 @@ def refused(call: Callable[[], Any], newer: Job) -> None:
 def test_a_zombie_wakes_up_between_calls(point: str, collected: bool) -> None:
     """Catches: an old attempt that commits, or whose late files take the place of newer ones; one that commits a
     number which was free again because the newer holder's checkpoint of that number was collected."""
-    common, oracle = SharedMemoryStorage(), Oracle(SEED)
-    zombie = Zombie(common)
-    transaction = zombie.begun() if point != "before begin" else None
-    prepared = zombie.job.prepare(transaction) if transaction is not None and point == "after prepare" else None
+    common, oracle = SharedMemory(), Oracle(SEED)
+    zombie = zombie_job(common)
+    transaction = zombie.begin() if point != "before begin" else None
+    prepared = zombie.prepare(transaction) if transaction is not None and point == "after prepare" else None
     newer = take_over(common)
     if collected:
         common.delete_all([manifest_path(number) for number in checkpoint_numbers(common)[:-2]])
     numbers = checkpoint_numbers(common)
     before = files_of(common, numbers)
     if transaction is None:
-        transaction = zombie.begun()
+        transaction = zombie.begin()
     if prepared is None:
-        prepared = zombie.job.prepare(transaction)
+        prepared = zombie.prepare(transaction)
     for _ in range(2):  # it stays refused
-        refused(lambda: zombie.job.coordinator.commit(transaction, prepared), newer)
-        refused(zombie.job.coordinator.check_holder, newer)
+        refused(lambda: zombie.coordinator.commit(transaction, prepared), newer)
+        refused(zombie.coordinator.check_holder, newer)
     assert files_of(common, numbers) == before
     check_stored(common, oracle, [BATCHES + 2])
-    newer.run(BATCHES + 6)
+    newer.run_until(BATCHES + 6)
     check_stored(common, oracle, [BATCHES + 5])
-    assert newer.hot_content() == oracle.content(BATCHES + 5)
-    after = Job(common, seed=SEED)
+    assert newer.content() == oracle.content(BATCHES + 5)
+    after = profiles_job(common, seed=SEED)
     after.open()
-    after.run(BATCHES + 8)
+    after.run_until(BATCHES + 8)
     check_stored(common, oracle, [BATCHES + 7])
-    for job in (zombie.job, newer, after):
+    for job in (zombie, newer, after):
         job.close()
 
 
@@ -137,56 +121,58 @@ def test_a_zombie_wakes_up_between_calls(point: str, collected: bool) -> None:
 )
 def test_a_zombie_wakes_up_in_the_middle_of_its_commit(operation: str, path: str, when: Any, collected: bool) -> None:
     """Catches: a commit that is held anywhere and goes on after a newer holder has committed."""
-    common, oracle = SharedMemoryStorage(), Oracle(SEED)
-    zombie = Zombie(common)
-    transaction = zombie.begun()
-    acknowledgements = zombie.job.prepare(transaction)  # on this thread, which owns the state
+    common, oracle = SharedMemory(), Oracle(SEED)
+    plan = FaultPlan({})
+    zombie = zombie_job(common, plan)
+    transaction = zombie.begin()
+    acknowledgements = zombie.prepare(transaction)  # on this thread, which owns the state
     gate = Gate()
-    zombie.storage.plan.hold(gate, operation=operation, path=path, when=when)
+    plan.hold(gate, operation=operation, path=path, when=when)
     with ThreadPoolExecutor(1) as pool:
-        committing: Future[Manifest] = pool.submit(zombie.job.coordinator.commit, transaction, acknowledgements)
+        committing: Future[Manifest] = pool.submit(zombie.coordinator.commit, transaction, acknowledgements)
         assert gate.reached.wait(PATIENCE)
         made = committed_batch(common) == BATCHES  # then it is the newer one's to deliver
         assert made == ((when == "after" and operation == "create_if_absent") or operation == "list")
-        newer = Job(common, seed=SEED, parallelism=3)
+        newer = profiles_job(common, seed=SEED, parallelism=3)
         newer.clock.set(1_800_000_000 * SECOND)
         newer.open()
-        assert isinstance(newer.begin(BATCHES), Redelivery if made else Transaction)
+        assert isinstance(newer.offer(BATCHES), Redelivery if made else Transaction)
         newer.run_batch(BATCHES)
         assert newer.delivered == {BATCHES: oracle.output(BATCHES)}
-        newer.run(BATCHES + 3)
+        newer.run_until(BATCHES + 3)
         if collected:
             common.delete_all([manifest_path(number) for number in checkpoint_numbers(common)[:-2]])
         before = files_of(common, numbers := checkpoint_numbers(common))
         gate.opened.set()
         refused(lambda: committing.result(60), newer)
     assert files_of(common, numbers) == before
-    assert BATCHES not in zombie.job.delivered
+    assert BATCHES not in zombie.delivered
     check_stored(common, oracle, [BATCHES + 2])
-    newer.run(BATCHES + 5)
+    newer.run_until(BATCHES + 5)
     check_stored(common, oracle, [BATCHES + 4])
-    zombie.job.close()
+    zombie.close()
     newer.close()
 
 
 @pytest.mark.reliability(12)
 def test_a_zombie_writes_in_the_background() -> None:
     """Catches: a rewrite of an old holder's slot that is taken by the newer holder, which did not order it."""
-    common, oracle = SharedMemoryStorage(), Oracle(SEED)
-    zombie = Zombie(common)
+    common, oracle = SharedMemory(), Oracle(SEED)
+    plan = FaultPlan({})
+    zombie = zombie_job(common, plan)
     gate = Gate()
-    zombie.storage.plan.hold(gate, operation="write_new", path="^state/")
-    zombie.job.run_batch()  # the chains are long enough: rewrites begin
+    plan.hold(gate, operation="write_new", path="^state/")
+    zombie.run_batch()  # the chains are long enough: rewrites begin
     assert gate.reached.wait(PATIENCE)
     batch = BATCHES + 1
     newer = take_over(common, 0, parallelism=2)
-    newer.slots = zombie.job.slots  # the same executors, which hold the state and are still writing
-    newer.run(batch + 1)
-    assert newer.slot(PROFILES, 0).statistics().starts == {"restored": 1, "promoted": batch}
+    newer.slots = zombie.slots  # the same executors, which hold the state and are still writing
+    newer.run_until(batch + 1)
+    assert newer.slot(0).statistics().starts == {"restored": 1, "promoted": batch}
     gate.opened.set()
-    newer.run(batch + 8)
+    newer.run_until(batch + 8)
     check_stored(common, oracle, [batch + 7])
-    assert newer.hot_content() == oracle.content(batch + 7)
+    assert newer.content() == oracle.content(batch + 7)
     newer.close()
 
 
@@ -199,12 +185,12 @@ def test_a_zombie_writes_in_the_background() -> None:
 def test_an_opening_that_is_overtaken(operation: str, path: str, nth: int) -> None:
     """Catches: two openings at once of which both succeed; or neither, because the one that is refused has taken
     the number which the other commits next."""
-    common, oracle = SharedMemoryStorage(), Oracle(SEED)
-    Zombie(common).job.close()
+    common, oracle = SharedMemory(), Oracle(SEED)
+    zombie_job(common).close()
     slow = FaultyStorage(common, FaultPlan({}))
     gate = Gate()
     slow.plan.hold(gate, operation=operation, path=path, nth=nth)
-    first = Job(slow, seed=SEED)
+    first = profiles_job(slow, seed=SEED)
     with ThreadPoolExecutor(1) as pool:
         opening = pool.submit(first.open)
         assert gate.reached.wait(PATIENCE)
@@ -214,11 +200,11 @@ def test_an_opening_that_is_overtaken(operation: str, path: str, nth: int) -> No
             assert opening.result(60).holder.incarnation == second.coordinator.holder.incarnation + 1
             with pytest.raises(FencedError, match="incarnation 3 "):
                 second.run_batch()
-            first.run(BATCHES + 4)
+            first.run_until(BATCHES + 4)
             check_stored(common, oracle, [BATCHES + 3])
         else:
             refused(lambda: opening.result(60), second)
-            second.run(BATCHES + 4)
+            second.run_until(BATCHES + 4)
             check_stored(common, oracle, [BATCHES + 3])
     first.close()
     second.close()
@@ -227,14 +213,14 @@ def test_an_opening_that_is_overtaken(operation: str, path: str, nth: int) -> No
 @pytest.mark.reliability(13)
 def test_a_claim_that_cannot_be_read() -> None:
     """Catches: fencing that needs to read the newer claim to believe in it."""
-    common = SharedMemoryStorage()
-    zombie = Zombie(common)
-    newer = claim(common, zombie.job.clock)
+    common = SharedMemory()
+    zombie = zombie_job(common)
+    newer = claim(common, zombie.clock)
     common.delete(f"claims/{newer.incarnation:06}")
     common.write_new(f"claims/{newer.incarnation:06}", b"torn")
     with pytest.raises(FencedError, match=r"incarnation 2 \(its claim cannot be read\)"):
-        zombie.job.run_batch()
-    zombie.job.close()
+        zombie.run_batch()
+    zombie.close()
 
 
 ROUNDS = 20  # on one root, which nobody tidies up
@@ -242,15 +228,14 @@ ROUNDS = 20  # on one root, which nobody tidies up
 
 def run_real_batch(job: Job) -> int:
     """Open and commit, with the real state."""
-    job.open()
+    job.open(keep_slots=True)
     return job.run_batch().number
 
 
 def run_empty_batch(job: Job) -> int:
     """Open and commit, with slots that changed nothing: as fast as can be."""
-    job.open()
-    begun = job.begin(job.next_batch)
-    assert isinstance(begun, Transaction)
+    job.open(keep_slots=True)
+    begun = job.begin()
     nothing = [
         Acknowledgement(
             operator=task.operator,
@@ -268,7 +253,7 @@ def race(roots: list[str], run: Callable[[Job], int], start: Barrier, told: Queu
     """Open and commit again and again, at the same time as another does."""
     for root in roots:
         storage = LocalStorage(root, file_system=UnsyncedFileSystem())
-        job = Job(storage, seed=SEED, parallelism=1)
+        job = profiles_job(storage, seed=SEED, parallelism=1)
         committed, refusals = [], 0
         for _ in range(ROUNDS):
             start.wait(PATIENCE)
@@ -326,8 +311,8 @@ def check_linear(storage: Storage, committed: list[list[int]]) -> None:
 @pytest.mark.reliability(13)
 def test_the_newest_is_collected_between_looking_and_reading() -> None:
     """Catches: a start that fails because another has just gone on and tidied up behind itself."""
-    common = SharedMemoryStorage()
-    job = Zombie(common).job
+    common = SharedMemory()
+    job = zombie_job(common)
     watched = FaultyStorage(common, FaultPlan({}))
     gate = Gate()
     watched.plan.hold(gate, operation="read", path="manifest", when="before")
@@ -335,7 +320,7 @@ def test_the_newest_is_collected_between_looking_and_reading() -> None:
         looking = pool.submit(find_latest, watched, "job")
         assert gate.reached.wait(PATIENCE)
         gone = job.coordinator.latest.number
-        job.run(BATCHES + 1)
+        job.run_until(BATCHES + 1)
         common.delete(manifest_path(gone))
         gate.opened.set()
         found = looking.result(60)
@@ -346,18 +331,19 @@ def test_the_newest_is_collected_between_looking_and_reading() -> None:
 @pytest.mark.reliability(12)
 def test_a_number_that_was_taken_and_collected_while_it_was_asked_for() -> None:
     """Catches: a zombie that learns of no newer holder, because the checkpoint that beat it is gone by then."""
-    common = SharedMemoryStorage()
-    zombie = Zombie(common)
-    transaction = zombie.begun()
-    acknowledgements = zombie.job.prepare(transaction)
+    common = SharedMemory()
+    plan = FaultPlan({})
+    zombie = zombie_job(common, plan)
+    transaction = zombie.begin()
+    acknowledgements = zombie.prepare(transaction)
     gate = Gate()
-    zombie.storage.plan.hold(gate, operation="create_if_absent", path="manifest", when="after")
+    plan.hold(gate, operation="create_if_absent", path="manifest", when="after")
     newer = take_over(common)
     with ThreadPoolExecutor(1) as pool:
-        committing = pool.submit(zombie.job.coordinator.commit, transaction, acknowledgements)
+        committing = pool.submit(zombie.coordinator.commit, transaction, acknowledgements)
         assert gate.reached.wait(PATIENCE)
         common.delete(manifest_path(transaction.number))
         gate.opened.set()
         refused(lambda: committing.result(60), newer)
-    for job in (zombie.job, newer):
+    for job in (zombie, newer):
         job.close()

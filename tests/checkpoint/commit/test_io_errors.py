@@ -11,21 +11,12 @@ from typing import Literal
 
 import pytest
 
-from emberstate.checkpoint.commit.coordinator import Transaction
 from emberstate.errors import StorageError
 from emberstate.storage.interface import StorageOutcomeUnknownError
 from emberstate.storage.local import LocalStorage
 from emberstate.testing.faults import FaultPlan, FaultyFileSystem, FaultyStorage
-from tests.checkpoint.job import (
-    STEADY,
-    Job,
-    Oracle,
-    SharedMemoryStorage,
-    UnsyncedFileSystem,
-    check_stored,
-    next_of,
-    temporary_files,
-)
+from tests.checkpoint.profiles import Oracle, check_stored, next_of, profiles_job
+from tests.checkpoint.stored import SharedMemory, UnsyncedFileSystem
 
 SEED = 38  # no batch is empty; the fifth and the eighth have rewrites and a delta too large to travel
 BATCHES = 8
@@ -38,10 +29,10 @@ def oracle() -> Oracle:
     return Oracle(SEED)
 
 
-def some_batches(batches: int) -> SharedMemoryStorage:
+def some_batches(batches: int) -> SharedMemory:
     """What a job that ran so many batches leaves."""
-    storage = SharedMemoryStorage()
-    job = Job(storage, seed=SEED, parallelism=1, policy=STEADY)
+    storage = SharedMemory()
+    job = profiles_job(storage, seed=SEED, parallelism=1, steady=True)
     job.run_through(batches)
     job.close()
     return storage
@@ -57,14 +48,14 @@ def test_an_error_at_every_call(oracle: Oracle, batches: range, when: Literal["b
     numbers = itertools.cycle(ERRNOS)
     failed = set()
     storage = FaultyStorage(found.copy(), FaultPlan({}))
-    job = Job(storage, seed=SEED, parallelism=1, policy=STEADY)
+    job = profiles_job(storage, seed=SEED, parallelism=1, steady=True)
     assert job.run_through(batches.stop) == []
     job.close()
     for nth, (expected, _) in enumerate(storage.plan.calls, 1):
         if when == "after" and expected not in WRITES:
             continue  # an error after a read is like one before it
         storage = FaultyStorage(found.copy(), FaultPlan({}))
-        job = Job(storage, seed=SEED, parallelism=1, policy=STEADY)
+        job = profiles_job(storage, seed=SEED, parallelism=1, steady=True)
         number = next(numbers)
         storage.plan.fail(number, nth=nth, when=when)
         failures = job.run_through(batches.stop)
@@ -81,8 +72,8 @@ def test_an_error_at_every_call(oracle: Oracle, batches: range, when: Literal["b
         failed.add(operation)
         check_stored(storage.inner, oracle, [batches.stop - 1])
         storage.plan = FaultPlan({})
-        job.run(batches.stop + 1)
-        assert job.hot_content() == oracle.content(batches.stop), call
+        job.run_until(batches.stop + 1)
+        assert job.content() == oracle.content(batches.stop), call
         assert job.delivered == {batch: oracle.output(batch) for batch in range(batches.start, batches.stop + 1)}, call
         job.close()
     assert failed >= {"write_new", "create_if_absent"}
@@ -95,10 +86,10 @@ def test_an_error_at_every_call(oracle: Oracle, batches: range, when: Literal["b
 @pytest.mark.parametrize("number", ERRNOS[:2], ids=lambda number: errno.errorcode[number])
 def test_no_space_for_a_while(oracle: Oracle, number: int) -> None:
     """Catches: state that drifts while every attempt fails, and a job that does not go on when space returns."""
-    storage = FaultyStorage(SharedMemoryStorage(), FaultPlan({}))
-    job = Job(storage, seed=SEED)
+    storage = FaultyStorage(SharedMemory(), FaultPlan({}))
+    job = profiles_job(storage, seed=SEED)
     job.open()
-    job.run(BATCHES)
+    job.run_until(BATCHES)
     storage.plan.fail(number, operation="write_new", forever=True)
     for _ in range(5):
         with pytest.raises(StorageError) as caught:
@@ -108,7 +99,7 @@ def test_no_space_for_a_while(oracle: Oracle, number: int) -> None:
     storage.plan = FaultPlan({})
     job.run_through(BATCHES + 6)
     check_stored(storage.inner, oracle, [BATCHES + 5])
-    assert job.hot_content() == oracle.content(BATCHES + 5)
+    assert job.content() == oracle.content(BATCHES + 5)
     job.close()
 
 
@@ -120,7 +111,7 @@ def test_a_system_call_fails_in_a_commit(tmp_path: Path, oracle: Oracle, operati
 
     def run(root: Path, plan: FaultPlan, batches: int) -> list[StorageError]:
         storage = LocalStorage(root, file_system=FaultyFileSystem(root, plan))
-        job = Job(storage, seed=SEED, parallelism=1, policy=STEADY)
+        job = profiles_job(storage, seed=SEED, parallelism=1, steady=True)
         try:
             return job.run_through(batches, tries=3)
         finally:
@@ -146,7 +137,7 @@ def test_a_system_call_fails_in_a_commit(tmp_path: Path, oracle: Oracle, operati
             finished = False
         plain = LocalStorage(root, file_system=UnsyncedFileSystem())
         assert next_of(check_stored(plain, oracle, [3, 4] if not finished else [4]))
-        assert temporary_files(root) == []
+        assert not [*root.glob(".tmp/*")]
         assert run(root, FaultPlan({}), 6) == []
         check_stored(plain, oracle, [5])
     assert failed >= 2
@@ -157,10 +148,10 @@ def test_a_system_call_fails_in_a_commit(tmp_path: Path, oracle: Oracle, operati
 @pytest.mark.parametrize("landed", ["before-the-reply-was-lost", "never"])
 def test_lost_replies_of_a_commit(oracle: Oracle, lost: int, landed: str) -> None:
     """Catches: a commit whose outcome is unknown and that is run again on top of itself, or taken for another's."""
-    storage = FaultyStorage(SharedMemoryStorage(), FaultPlan({}))
-    job = Job(storage, seed=SEED)
+    storage = FaultyStorage(SharedMemory(), FaultPlan({}))
+    job = profiles_job(storage, seed=SEED)
     job.open()
-    job.run(3)
+    job.run_until(3)
     unknown = StorageOutcomeUnknownError(errno.ETIMEDOUT, "the reply was lost")
     for nth in range(1, lost + 1):
         # An error after the effect of the first is one after no effect of the next: the file is there already.
@@ -175,7 +166,7 @@ def test_lost_replies_of_a_commit(oracle: Oracle, lost: int, landed: str) -> Non
     assert job.delivered[3] == oracle.output(3)
     job.run_through(BATCHES)
     check_stored(storage.inner, oracle, [BATCHES - 1])
-    assert job.hot_content() == oracle.content(BATCHES - 1)
+    assert job.content() == oracle.content(BATCHES - 1)
     job.close()
 
 
@@ -183,12 +174,11 @@ def test_lost_replies_of_a_commit(oracle: Oracle, lost: int, landed: str) -> Non
 def test_a_commit_that_lands_late(oracle: Oracle) -> None:
     """Catches: a request that was given up and lands after the batch was begun again: it must be found, not
     overwritten, nor taken for a takeover."""
-    storage = FaultyStorage(SharedMemoryStorage(), FaultPlan({}))
-    job = Job(storage, seed=SEED)
+    storage = FaultyStorage(SharedMemory(), FaultPlan({}))
+    job = profiles_job(storage, seed=SEED)
     job.open()
-    job.run(3)
+    job.run_until(3)
     started = job.begin(3)
-    assert isinstance(started, Transaction)
     prepared = job.prepare(started)
     given_up: list[tuple[str, bytes]] = []
 
@@ -200,7 +190,6 @@ def test_a_commit_that_lands_late(oracle: Oracle) -> None:
         patch.setattr(storage, "create_if_absent", never_replies)
         job.coordinator.commit(started, prepared)
     again = job.begin(3)
-    assert isinstance(again, Transaction)
     prepared = job.prepare(again)
     assert storage.create_if_absent(*given_up[0])
     with pytest.raises(StorageOutcomeUnknownError, match="begin the batch again"):
@@ -208,6 +197,6 @@ def test_a_commit_that_lands_late(oracle: Oracle) -> None:
     job.run_batch(3)
     assert job.coordinator.statistics().redeliveries == 1
     assert job.delivered[3] == oracle.output(3)
-    job.run(BATCHES)
+    job.run_until(BATCHES)
     check_stored(storage.inner, oracle, [BATCHES - 1])
     job.close()

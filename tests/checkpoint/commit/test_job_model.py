@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import itertools
 import tempfile
 from collections.abc import Callable
 from typing import Any
@@ -19,37 +18,29 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from emberstate.checkpoint.backends import FsStateBackend, MemoryStateBackend, StateBackend
-from emberstate.checkpoint.commit.coordinator import CheckpointCoordinator, Redelivery, Transaction
-from emberstate.checkpoint.commit.messages import SlotTask
+from emberstate.checkpoint.backends import FsStateBackend, MemoryStateBackend
+from emberstate.checkpoint.commit.coordinator import Redelivery, Transaction
+from emberstate.checkpoint.commit.messages import Acknowledgement, SlotTask
 from emberstate.checkpoint.commit.slot import SlotCheckpoint
-from emberstate.checkpoint.restore.operators import OperatorSpec
 from emberstate.clock import ManualClock
 from emberstate.errors import StorageError
 from emberstate.storage.interface import Storage
 from emberstate.storage.local import LocalStorage
 from emberstate.testing.faults import FaultPlan, FaultyStorage, SimulatedKill
-from tests.checkpoint.job import (
+from tests.checkpoint.driver import Job
+from tests.checkpoint.profiles import (
     AUDIT,
-    DECLARE,
     KEYS,
-    MAX_PARALLELISM,
     OPERATIONS,
     POLICY,
-    PROFILES,
-    QUERY,
-    SCHEMA,
     SECOND,
-    Content,
+    Audit,
     Model,
+    Profiles,
     ProfilesFunction,
     Row,
-    UnsyncedFileSystem,
-    content_of,
-    owned,
-    read_content,
-    run_audit,
 )
+from tests.checkpoint.stored import UnsyncedFileSystem
 from tests.effort import examples
 
 TRIES = 12
@@ -77,64 +68,54 @@ class FaultyMemoryStateBackend(MemoryStateBackend):
         return FaultyStorage(super().open_storage(), self.plan)
 
 
-class World:
-    """A job on one state backend."""
+class SteppedJob(Job):
+    """A job whose batches are run step by step; when the storage fails, a batch is run again up to where it was."""
 
     def __init__(self, backend: FaultyFsStateBackend | FaultyMemoryStateBackend, clock: ManualClock) -> None:
-        self.backend: StateBackend = backend
+        super().__init__(backend, Profiles(0), Audit(), policy=POLICY, clock=clock)
         self.faulty = backend
-        self.clock = clock
-        self.parallelism = 1
+        self.faulty.plan = FaultPlan({})
         self.batch = 0
-        self.slots: dict[tuple[str, int], SlotCheckpoint] = {}
-        self.coordinator: CheckpointCoordinator | None = None
         self.begun: Transaction | None = None
-        self.started: dict[str, list[tuple[SlotCheckpoint, SlotTask]]] = {}
 
-    # -- what a runner does ----------------------------------------------------------------------------------
+    def start_batch(self) -> bool:
+        """Begin the batch, in all slots; whether it is not a redelivery."""
+        if self.opened is None:
+            self.storage = self.backend.open_storage()
+            self.open(keep_slots=True)
+        begun = self.coordinator.begin(self.batch, query=self.query, source=f"rows of {self.batch}")
+        if isinstance(begun, Redelivery):
+            return False
+        self.begun = begun
+        for task in begun.tasks:
+            self.start(task)
+        return True
 
-    def open(self) -> CheckpointCoordinator:
-        specs = [
-            OperatorSpec(name=name, key_schema=SCHEMA, parallelism=count, max_parallelism=MAX_PARALLELISM)
-            for name, count in ((PROFILES, self.parallelism), (AUDIT, 1))
-        ]
-        self.coordinator = CheckpointCoordinator.open(
-            self.backend.open_storage(), "job", specs, clock=self.clock, policy=POLICY
-        )
-        return self.coordinator
-
-    def begin(self) -> Transaction | Redelivery:
-        """Begin the batch, in all slots."""
-        coordinator = self.open() if self.coordinator is None else self.coordinator
-        begun = coordinator.begin(self.batch, query=QUERY, source=f"rows of {self.batch}")
-        if isinstance(begun, Transaction):
-            self.begun = begun
-            self.started = {PROFILES: [], AUDIT: []}
-            for task in begun.tasks:
-                slot = self.slot(task.operator, task.slot)
-                slot.start(task)
-                slot.backend.ttl_clock.processing_time = task.batch.processing_time
-                self.started[task.operator].append((slot, task))
-        return begun
+    def started(self) -> list[tuple[SlotTask, SlotCheckpoint]]:
+        """The tasks of the batch and their slots."""
+        assert self.begun is not None
+        return [(task, self.slot(task.slot, task.operator)) for task in self.begun.tasks]
 
     def do(self, step: Step) -> list[str]:
         """One step of the batch; what goes out."""
         out: list[str] = []
-        for slot, task in self.started[PROFILES]:
-            function = ProfilesFunction(slot.backend)
-            if isinstance(step, int):
-                out += function.fire(step)
-            elif owned(task, step[0]):
-                out += function.process(step)
-        if not isinstance(step, int):
-            for slot, task in self.started[AUDIT]:
-                run_audit(slot, task, [step])
+        for task, slot in self.started():
+            if task.operator == AUDIT:
+                self.works[AUDIT].process(slot.backend, task, [] if isinstance(step, int) else [step])
+            elif isinstance(step, int):
+                out += ProfilesFunction(slot.backend).fire(step)
+            elif self.work.owns(slot.backend, step[0]):
+                out += ProfilesFunction(slot.backend).process(step)
         return sorted(out)
 
-    def commit(self) -> None:
-        assert self.begun is not None and self.coordinator is not None
-        acknowledgements = [slot.prepare() for slots in self.started.values() for slot, _ in slots]
-        self.coordinator.commit(self.begun, acknowledgements)
+    def prepare_slots(self) -> list[Acknowledgement]:
+        """Let all slots prepare."""
+        return [slot.prepare() for _, slot in self.started()]
+
+    def end_batch(self) -> None:
+        """Commit the batch."""
+        assert self.begun is not None
+        self.coordinator.commit(self.begun, self.prepare_slots())
         self.ended()
 
     def ended(self) -> None:
@@ -143,29 +124,20 @@ class World:
 
     def roll_back(self) -> None:
         self.begun = None
-        for slot in self.slots.values():
-            slot.roll_back()
+        super().roll_back()
 
-    def slot(self, operator: str, number: int) -> SlotCheckpoint:
-        if (operator, number) not in self.slots:
-            self.slots[operator, number] = self.backend.make_slot(
-                SCHEMA, DECLARE[operator], max_parallelism=MAX_PARALLELISM, policy=POLICY
-            )
-        return self.slots[operator, number]
-
-    def lose_slots(self) -> None:
-        for slot in self.slots.values():
-            slot.close()
-        self.slots.clear()
-
-    # -- through failures ------------------------------------------------------------------------------------
+    def die(self, *, keep_slots: bool = False) -> None:
+        """The coordinator is gone, and the slots unless they are kept."""
+        self.opened = self.begun = None
+        if not keep_slots:
+            self.close()
 
     def insist(self, steps: list[Step], then: Callable[[], None]) -> None:
         """Do something in the batch under way; when the storage fails, run the batch again up to here."""
         for _ in range(TRIES):
             try:
                 if self.begun is None:
-                    if isinstance(self.begin(), Redelivery):
+                    if not self.start_batch():
                         self.ended()  # the commit that raised was made
                         return
                     for step in steps:
@@ -176,27 +148,16 @@ class World:
                 self.roll_back()
         raise AssertionError("the storage failed once and the job for ever")
 
-    def content(self, now: int) -> Content:
-        """What the slots hold."""
-        found: Content = {}
-        for operator, slots in self.started.items():
-            for slot, _ in slots:
-                slot.backend.check_invariants()
-                found |= content_of(slot.backend, operator, now)
-        return found
-
 
 class JobMachine(RuleBasedStateMachine):
-    """Both worlds and the model."""
+    """Both jobs and the model."""
 
     def __init__(self) -> None:
         super().__init__()
         self.folder = tempfile.TemporaryDirectory()
         self.clock = ManualClock(SECOND)
         disk = FaultyFsStateBackend(self.folder.name + "/job")
-        self.worlds = [World(disk, self.clock), World(FaultyMemoryStateBackend(), self.clock)]
-        for world in self.worlds:
-            world.faulty.plan = FaultPlan({})
+        self.jobs = [SteppedJob(disk, self.clock), SteppedJob(FaultyMemoryStateBackend(), self.clock)]
         self.committed = Model()
         self.working = Model()
         self.steps: list[Step] = []
@@ -206,8 +167,8 @@ class JobMachine(RuleBasedStateMachine):
 
     @initialize(parallelism=st.integers(1, 3))
     def start(self, parallelism: int) -> None:
-        for world in self.worlds:
-            world.parallelism = parallelism
+        for job in self.jobs:
+            job.parallelism = parallelism
 
     # -- inside a batch --------------------------------------------------------------------------------------
 
@@ -215,10 +176,10 @@ class JobMachine(RuleBasedStateMachine):
         if self.under_way:
             return
         times = set()
-        for world in self.worlds:
-            world.insist([], lambda: None)
-            assert world.begun is not None
-            times.add(world.begun.batch.processing_time)
+        for job in self.jobs:
+            job.insist([], lambda: None)
+            assert job.begun is not None
+            times.add(job.begun.batch.processing_time)
         if not self.fixed:
             self.now = max(self.clock.now_micros(), self.committed_at)  # it never goes back
         assert times == {self.now}, "a batch that runs again sees another time"
@@ -230,10 +191,10 @@ class JobMachine(RuleBasedStateMachine):
     def step(self, step: Step) -> None:
         self.begin()
         expected = self.working.fire(step) if isinstance(step, int) else self.working.process(step, self.now)
-        for world in self.worlds:
+        for job in self.jobs:
             steps = list(self.steps)
             found: list[str] = []
-            world.insist(steps, lambda world=world, found=found: found.extend(world.do(step)))  # type: ignore[misc]
+            job.insist(steps, lambda job=job, found=found: found.extend(job.do(step)))  # type: ignore[misc]
             assert found == sorted(expected)
         self.steps.append(step)
 
@@ -265,8 +226,8 @@ class JobMachine(RuleBasedStateMachine):
     @rule()
     def look(self) -> None:
         """Hot state is the model's."""
-        for world in self.worlds:
-            assert world.content(self.now) == self.working.content(self.now)
+        for job in self.jobs:
+            assert job.content() == self.working.content(self.now)
 
     # -- ends of a batch -------------------------------------------------------------------------------------
 
@@ -274,13 +235,13 @@ class JobMachine(RuleBasedStateMachine):
     def commit(self, fault: tuple[int, int, Any] | None = None) -> None:
         """Commit, perhaps with a fault at one of the calls that do it."""
         self.begin()
-        for world in self.worlds:
-            before = world.batch
+        for job in self.jobs:
+            before = job.batch
             if fault is not None:
                 number, nth, when = fault
-                world.faulty.plan.fail(number, nth=nth, when=when)
-            world.insist(self.steps, world.commit)
-            assert world.batch == before + 1
+                job.faulty.plan.fail(number, nth=nth, when=when)
+            job.insist(self.steps, job.end_batch)
+            assert job.batch == before + 1
         self.accept()
 
     def accept(self) -> None:
@@ -291,12 +252,11 @@ class JobMachine(RuleBasedStateMachine):
     @rule(prepared=st.booleans())
     def fail(self, prepared: bool) -> None:
         """The batch fails, before or after its slots have prepared, and comes again with other rows."""
-        for world in self.worlds:
+        for job in self.jobs:
             if prepared:
                 with contextlib.suppress(StorageError):
-                    for slot, _ in itertools.chain(*world.started.values()):
-                        slot.prepare()
-            world.roll_back()
+                    job.prepare_slots()
+            job.roll_back()
         self.abandon()
 
     def abandon(self) -> None:
@@ -308,70 +268,67 @@ class JobMachine(RuleBasedStateMachine):
     @rule(parallelism=st.integers(1, 3), hot=st.booleans())
     def restart(self, parallelism: int, hot: bool) -> None:
         """The coordinator starts again; the slots are still there, with what they were doing, or not."""
-        for world in self.worlds:
-            world.coordinator = world.begun = None
-            world.parallelism = parallelism
-            if not hot:
-                world.lose_slots()
+        for job in self.jobs:
+            job.die(keep_slots=hot)
+            job.parallelism = parallelism
         self.abandon()
 
     @rule()
     def lose_slots(self) -> None:
-        for world in self.worlds:
-            world.begun = None
-            world.lose_slots()
+        for job in self.jobs:
+            job.begun = None
+            job.close()
         self.abandon()
 
     @rule(fault=FAULTS)
     def storage_fails(self, fault: tuple[int, int, Any]) -> None:
         """Some call from here on fails, once."""
         number, nth, when = fault
-        for world in self.worlds:
-            world.faulty.plan.fail(number, nth=nth, when=when)
+        for job in self.jobs:
+            job.faulty.plan.fail(number, nth=nth, when=when)
 
     @rule(nth=st.integers(1, 6), when=st.sampled_from(["before", "after"]), parallelism=st.integers(1, 3))
     def die_in_commit(self, nth: int, when: Any, parallelism: int) -> None:
         """The process dies while it commits, or just after, and another goes on from what it left."""
         self.begin()
-        for world in self.worlds:
-            world.insist(self.steps, lambda: None)
-            batch = world.batch
-            world.faulty.plan.fail(SimulatedKill(), nth=nth, when=when)
+        for job in self.jobs:
+            job.insist(self.steps, lambda: None)
+            batch = job.batch
+            job.faulty.plan.fail(SimulatedKill(), nth=nth, when=when)
             with contextlib.suppress(SimulatedKill, StorageError):
-                world.commit()
-            world.faulty.plan = FaultPlan({})
-            world.lose_slots()
-            world.coordinator = world.begun = None
-            world.parallelism = parallelism
-            made = world.open().latest.batch
+                job.end_batch()
+            job.faulty.plan = FaultPlan({})
+            job.die()
+            job.parallelism = parallelism
+            job.storage = job.backend.open_storage()
+            made = job.open().latest.batch
             if made is not None and made.id == batch:
-                world.batch = batch + 1
+                job.batch = batch + 1
             else:
-                assert world.batch == batch, "a commit that was acknowledged is not there"
-                world.insist(self.steps, world.commit)
+                assert job.batch == batch, "a commit that was acknowledged is not there"
+                job.insist(self.steps, job.end_batch)
         self.accept()
 
-    @precondition(lambda self: not self.under_way and self.worlds[0].coordinator is not None)
+    @precondition(lambda self: not self.under_way and self.jobs[0].opened is not None)
     @rule()
     def read_back(self) -> None:
         """What is stored is what was committed, exactly."""
-        for world in self.worlds:
-            coordinator = world.coordinator
-            if coordinator is not None and coordinator.latest.batch is not None:
-                storage = world.backend.open_storage()
+        for job in self.jobs:
+            if job.opened is not None and job.opened.latest.batch is not None:
+                storage = job.backend.open_storage()
                 assert isinstance(storage, FaultyStorage)
-                content = read_content(storage.inner, coordinator.latest)
+                content = job.stored(storage.inner, job.opened.latest)
                 assert content == self.committed.content(self.committed_at)
 
     def teardown(self) -> None:
-        for world in self.worlds:
-            world.faulty.plan = FaultPlan({})
-            world.roll_back()
+        for job in self.jobs:
+            job.faulty.plan = FaultPlan({})
+            job.roll_back()
         self.abandon()
         self.commit()
         self.read_back()
-        for world in self.worlds:
-            world.lose_slots()
+        for job in self.jobs:
+            job.close()
         self.folder.cleanup()
 
 

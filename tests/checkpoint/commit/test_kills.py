@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from emberstate.testing.faults import FaultPlan, FaultyStorage, SimulatedKill
-from tests.checkpoint.job import STEADY, Job, Oracle, SharedMemoryStorage, check_stored, committed_batch, next_of
 from tests.checkpoint.job_processes import OPERATIONS, Level, Nursery, Run, Survivor, run_killed
+from tests.checkpoint.profiles import Oracle, check_stored, committed_batch, next_of, profiles_job
+from tests.checkpoint.stored import SharedMemory
 
 #: Points next to others, which the long run has.
 LESS_TELLING = ("make_directory", "close", "open_directory", "create", "check_conditional_create")
@@ -31,30 +32,30 @@ def nursery() -> Iterator[Nursery]:
 def test_a_kill_at_every_call() -> None:
     """Catches: a call between two others that leaves half a checkpoint, or a checkpoint without its files."""
     oracle = Oracle(SEED)
-    found = SharedMemoryStorage()
-    job = Job(found, seed=SEED, parallelism=1, policy=STEADY)
+    found = SharedMemory()
+    job = profiles_job(found, seed=SEED, parallelism=1, steady=True)
     job.open()
-    job.run(7)
+    job.run_until(7)
     job.close()
     outcomes = set()
     for nth in itertools.count(1):
         storage = FaultyStorage(found.copy(), FaultPlan({}))
         storage.plan.fail(SimulatedKill(), nth=nth)
-        job = Job(storage, seed=SEED, parallelism=1, policy=STEADY)
+        job = profiles_job(storage, seed=SEED, parallelism=1, steady=True)
         acknowledged: list[int | None] = [6]
         try:
             job.open()
-            job.run(9, acknowledged.append)
+            job.run_until(9, acknowledged.append)
         except SimulatedKill:
-            job.lose_slots()
+            job.close()
         batch = check_stored(storage.inner, oracle, [acknowledged[-1], next_of(acknowledged[-1])])
         outcomes.add((acknowledged[-1], batch))
         if len(storage.plan.calls) < nth:
             break
         if nth % 6 == 0:  # and the next process goes on
-            job = Job(storage.inner, seed=SEED, parallelism=2)
+            job = profiles_job(storage.inner, seed=SEED, parallelism=2)
             job.open()
-            job.run(10)
+            job.run_until(10)
             check_stored(storage.inner, oracle, [9])
             job.close()
     # Each batch may be found to be committed though nobody was told.

@@ -10,7 +10,8 @@ import pytest
 
 from emberstate.storage.local import LocalStorage
 from emberstate.testing.faults import FaultPlan, FaultyFileSystem, SimulatedKill
-from tests.checkpoint.job import Job, Oracle, UnsyncedFileSystem, check_stored, committed_batch, next_of
+from tests.checkpoint.profiles import Oracle, check_stored, committed_batch, next_of, profiles_job
+from tests.checkpoint.stored import UnsyncedFileSystem
 
 SEED = 38
 Unsynced = Literal["lost", "kept", "either"]
@@ -22,14 +23,14 @@ def run_until_killed(
     """Run the job until it dies before a system call; the last batch that was acknowledged by then."""
     disk.plan = FaultPlan({})
     disk.plan.fail(SimulatedKill(), nth=call)
-    job = Job(LocalStorage(root, file_system=disk), seed=SEED, parallelism=parallelism)
+    job = profiles_job(LocalStorage(root, file_system=disk), seed=SEED, parallelism=parallelism)
     said = [acknowledged]
     try:
         job.open()
-        job.run(until, said.append)
+        job.run_until(until, said.append)
     except SimulatedKill:
         pass
-    job.lose_slots()
+    job.close()
     return said[-1]
 
 
@@ -56,10 +57,10 @@ def test_a_job_through_power_losses(tmp_path: Path, seed: int, unsynced: Unsynce
         root = tmp_path / str(loss + 1)
         disk.crash(root, chance, unsynced)
         acknowledged = check_stored(LocalStorage(root, file_system=UnsyncedFileSystem()), oracle, allowed)
-    job = Job(LocalStorage(root, file_system=UnsyncedFileSystem()), seed=SEED)
+    job = profiles_job(LocalStorage(root, file_system=UnsyncedFileSystem()), seed=SEED)
     job.open()
     until = next_of(acknowledged) + 4
-    job.run(until)
+    job.run_until(until)
     job.close()
     check_stored(job.storage, oracle, [until - 1])
 

@@ -3,47 +3,47 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from emberstate.checkpoint.commit.coordinator import CheckpointCoordinator, Transaction
 from emberstate.checkpoint.commit.savepoint import write_savepoint
-from emberstate.checkpoint.commit.slot import SlotCheckpoint
-from emberstate.checkpoint.files.bindings import bindings_of
 from emberstate.checkpoint.manifest.catalogue import read_savepoint, savepoint_names, verify
-from emberstate.checkpoint.manifest.model import Manifest
+from emberstate.checkpoint.manifest.chain import DEFAULT_POLICY
 from emberstate.checkpoint.offline import rewrite as savepoint_rewrite
 from emberstate.checkpoint.offline.rewrite import OperatorRewrite, rewrite_savepoint
 from emberstate.checkpoint.read.reader import CheckpointReader
 from emberstate.checkpoint.restore.choices import RestoreChoices
-from emberstate.checkpoint.restore.operators import OperatorSpec
 from emberstate.errors import RestoreRefusedError, StorageExistsError
-from emberstate.heap.backend import HeapKeyedStateBackend
-from emberstate.keygroups import KeyGroupRange, KeySchema
+from emberstate.keygroups import KeyGroupRange
 from emberstate.state.descriptors import (
     ListStateDescriptor,
     MapStateDescriptor,
     StateDescriptor,
     ValueStateDescriptor,
 )
+from emberstate.state.keyed_state_backend import KeyedStateBackend
 from emberstate.storage.interface import Storage
 from emberstate.storage.local import LocalStorage
-from tests.checkpoint import job
+from tests.checkpoint.driver import Job
+from tests.checkpoint.profiles import AUDIT, KEYS, MAX_PARALLELISM, PROFILES, Oracle, profiles_job
+from tests.checkpoint.states import states_job
 from tests.checkpoint.stored import SharedMemory
 
-KEYS = KeySchema.from_python(str)
+#: One slot that never shortens its chain.
+ONE_CHAIN: dict[str, Any] = {"parallelism": 1, "policy": DEFAULT_POLICY}
 
 
 @pytest.fixture(scope="module")
 def saved() -> SharedMemory:
     """A job with every kind of state, after some batches, and a savepoint of it."""
     storage = SharedMemory()
-    running = job.Job(storage, seed=7)
+    running = profiles_job(storage, seed=7)
     running.open()
-    running.run(9)
+    running.run_until(9)
     running.coordinator.savepoint("original")
     running.close()
     return storage
@@ -72,15 +72,15 @@ def test_all_state_is_there(
         read_savepoint(saved, "original"),
         target,
         "new",
-        {job.PROFILES: OperatorRewrite(max_parallelism=max_parallelism)},
+        {PROFILES: OperatorRewrite(max_parallelism=max_parallelism)},
         progress=steps.append,
     )
     assert result == read_savepoint(target, "new")
     assert verify(target, result).problems == ()
     profiles, audit = result.operators
-    assert profiles.max_parallelism == (max_parallelism or job.MAX_PARALLELISM)
-    assert audit.max_parallelism == job.MAX_PARALLELISM
-    for operator in (job.PROFILES, job.AUDIT):
+    assert profiles.max_parallelism == (max_parallelism or MAX_PARALLELISM)
+    assert audit.max_parallelism == MAX_PARALLELISM
+    for operator in (PROFILES, AUDIT):
         assert content(target, "new", operator) == content(saved, "original", operator)
     assert {file.kind for operator in result.operators for slot in operator.slots for file in slot.files} == {"base"}
     assert sum(steps) == 7 * 6 + 6 + 7 * profiles.max_parallelism + 6
@@ -90,30 +90,26 @@ def test_all_state_is_there(
 def test_a_job_goes_on_from_it(saved: SharedMemory) -> None:
     """Catches: a result that reads well and cannot be restored, or not at another parallelism."""
     storage = SharedMemory()
-    rewrites = {job.PROFILES: OperatorRewrite(max_parallelism=job.MAX_PARALLELISM)}
+    rewrites = {PROFILES: OperatorRewrite(max_parallelism=MAX_PARALLELISM)}
     rewrite_savepoint(saved, read_savepoint(saved, "original"), saved, "compact", rewrites)
-    running = job.Job(storage, seed=7, parallelism=3)
+    running = profiles_job(storage, seed=7, parallelism=3)
     running.open(savepoint=(saved, "compact"))
-    found: job.Content = {}
-    for operator in running.coordinator.latest.operators:
-        for slot in range(operator.parallelism):
-            backend = job.restored_backend(storage, operator, slot)
-            found |= job.content_of(backend, operator.name, job.time_of(8))
-    assert found == job.Oracle(7).content(8)
+    latest = running.coordinator.latest
+    assert running.stored(storage, msgspec.structs.replace(latest, batch=latest.saved_batch)) == Oracle(7).content(8)
     running.run_batch(0)
     running.close()
 
 
 def test_names_and_drops(saved: SharedMemory) -> None:
     """Catches: a dropped state whose rows stay in the files; a rename of the wrong thing."""
-    before = content(saved, "original", job.PROFILES)
+    before = content(saved, "original", PROFILES)
     change = OperatorRewrite(
         name="people",
         drop_states=frozenset({"log", "recent"}),
         rename_states={"count": "visits", "timers/event": "timers/later"},
     )
     target = SharedMemory()
-    result = rewrite_savepoint(saved, read_savepoint(saved, "original"), target, "new", {job.PROFILES: change})
+    result = rewrite_savepoint(saved, read_savepoint(saved, "original"), target, "new", {PROFILES: change})
     after = content(target, "new", "people")
     names = {"count": "visits", "timers/event": "timers/later"}
     assert after == {names.get(name, name): rows for name, rows in before.items() if name not in ("log", "recent")}
@@ -127,12 +123,12 @@ def test_names_and_drops(saved: SharedMemory) -> None:
     ("rewrites", "message"),
     [
         ({"nobody": OperatorRewrite()}, "no operator 'nobody'"),
-        ({job.PROFILES: OperatorRewrite(name=job.AUDIT)}, "two operators would have the same name"),
-        ({job.PROFILES: OperatorRewrite(drop_states=frozenset({"x"}))}, "no state 'x' to rewrite; it has"),
-        ({job.PROFILES: OperatorRewrite(rename_states={"count": "log"})}, "two states .* the same name"),
-        ({job.PROFILES: OperatorRewrite(rename_states={"count": "timers/x"})}, "one is a timer queue"),
+        ({PROFILES: OperatorRewrite(name=AUDIT)}, "two operators would have the same name"),
+        ({PROFILES: OperatorRewrite(drop_states=frozenset({"x"}))}, "no state 'x' to rewrite; it has"),
+        ({PROFILES: OperatorRewrite(rename_states={"count": "log"})}, "two states .* the same name"),
+        ({PROFILES: OperatorRewrite(rename_states={"count": "timers/x"})}, "one is a timer queue"),
         (
-            {job.PROFILES: OperatorRewrite(drop_states=frozenset({"log"}), rename_states={"log": "x"})},
+            {PROFILES: OperatorRewrite(drop_states=frozenset({"log"}), rename_states={"log": "x"})},
             "decide for one",
         ),
     ],
@@ -171,36 +167,9 @@ class New:
     note: str = "none"
 
 
-class Job:
-    """One slot; every start may declare other states."""
-
-    def __init__(self, storage: Storage, states: list[StateDescriptor], groups: int = 16, **options: Any) -> None:
-        self.states, self.groups = states, groups
-        start = options.pop("savepoint", None)
-        spec = OperatorSpec(
-            name="op",
-            key_schema=KEYS,
-            max_parallelism=groups,
-            declared=bindings_of(self.backend(None)),
-            choices=RestoreChoices(**options),
-        )
-        self.coordinator = CheckpointCoordinator.open(storage, "job", [spec], savepoint=start)
-        self.slot = SlotCheckpoint(self.backend, storage)
-
-    def backend(self, groups: KeyGroupRange | None) -> HeapKeyedStateBackend:
-        backend = HeapKeyedStateBackend(KEYS, max_parallelism=self.groups, key_group_range=groups)
-        for state in self.states:
-            backend.get_partitioned_state(state)
-        return backend
-
-    def run(self, work: Any) -> Manifest:
-        last = self.coordinator.latest.batch
-        batch = 0 if last is None else last.id + 1
-        transaction = self.coordinator.begin(batch, query="q", source=str(batch))
-        assert isinstance(transaction, Transaction)
-        self.slot.start(transaction.tasks[0])
-        work(self.slot.backend)
-        return self.coordinator.commit(transaction, [self.slot.prepare()])
+def run(job: Job, work: Callable[[KeyedStateBackend], None]) -> None:
+    """Commit a batch in the only slot."""
+    job.feed((KEYS[0], work))
 
 
 @pytest.mark.parametrize("groups", [16, 40])
@@ -212,7 +181,7 @@ def test_values_of_older_types_stay_what_they_are(tmp_path: Path, groups: int) -
     ]  # fmt: skip
     keys = [f"key-{number}" for number in range(30)]
 
-    def fill(backend: HeapKeyedStateBackend) -> None:
+    def fill(backend: KeyedStateBackend) -> None:
         value, items, pairs = (backend.get_partitioned_state(state) for state in olds)
         for key in keys:
             backend.set_current_key(key)
@@ -221,14 +190,14 @@ def test_values_of_older_types_stay_what_they_are(tmp_path: Path, groups: int) -
             pairs.put("a", Old(key, 1))
             pairs.put("b", Old(key, 2))
 
-    Job(storage, olds).run(fill)
+    run(states_job(storage, *olds, **ONE_CHAIN), fill)
     news: list[StateDescriptor] = [
         ValueStateDescriptor("value", New), ListStateDescriptor("list", New), MapStateDescriptor("map", str, New)
     ]  # fmt: skip
     renames = {state: {"name": "title"} for state in ("value", "list", "map")}
-    second = Job(storage, news, rename_fields=renames)
+    second = states_job(storage, *news, choices=RestoreChoices(rename_fields=renames), **ONE_CHAIN)
 
-    def change(backend: HeapKeyedStateBackend) -> None:
+    def change(backend: KeyedStateBackend) -> None:
         value, items, pairs = (backend.get_partitioned_state(state) for state in news)
         for key in keys[:10]:
             backend.set_current_key(key)
@@ -236,16 +205,16 @@ def test_values_of_older_types_stay_what_they_are(tmp_path: Path, groups: int) -
             items.add(New(key, 3, "new"))
             pairs.put("b", New(key, 7, "new"))
 
-    second.run(change)
+    run(second, change)
     second.coordinator.savepoint("original")
     rewrites = {"op": OperatorRewrite(max_parallelism=groups, rename_states={"list": "items"})}
     result = rewrite_savepoint(storage, read_savepoint(storage, "original"), storage, "new", rewrites)
     kinds = [file.kind for slot in result.operators[0].slots for file in slot.files]
     assert kinds == ["base", "delta"]
     news[1] = ListStateDescriptor("items", New)
-    third = Job(SharedMemory(), news, groups, savepoint=(storage, "new"))
+    third = states_job(SharedMemory(), *news, groups=groups, savepoint=(storage, "new"), **ONE_CHAIN)
 
-    def look(backend: HeapKeyedStateBackend) -> None:
+    def look(backend: KeyedStateBackend) -> None:
         value, items, pairs = (backend.get_partitioned_state(state) for state in news)
         for key in keys:
             backend.set_current_key(key)
@@ -254,7 +223,7 @@ def test_values_of_older_types_stay_what_they_are(tmp_path: Path, groups: int) -
             assert items.get() == [New(key, 1), New(key, 2), *([New(key, 3, "new")] if changed else [])]
             assert dict(pairs) == {"a": New(key, 1), "b": New(key, 7, "new") if changed else New(key, 2)}
 
-    third.run(look)
+    run(third, look)
 
 
 def test_a_failure_leaves_nothing(saved: SharedMemory, monkeypatch: pytest.MonkeyPatch) -> None:

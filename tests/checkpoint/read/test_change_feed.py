@@ -9,21 +9,17 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from emberstate.checkpoint.commit.coordinator import CheckpointCoordinator, Transaction
-from emberstate.checkpoint.commit.slot import SlotCheckpoint
-from emberstate.checkpoint.files.bindings import bindings_of
 from emberstate.checkpoint.manifest.catalogue import checkpoint_numbers
-from emberstate.checkpoint.manifest.chain import DEFAULT_POLICY
 from emberstate.checkpoint.read.change_feed import ChangeFeed
 from emberstate.checkpoint.read.reader import CheckpointReader
 from emberstate.checkpoint.restore.choices import RestoreChoices
-from emberstate.checkpoint.restore.operators import OperatorSpec
 from emberstate.errors import RestoreRefusedError, StateDeclarationError
-from emberstate.heap.backend import HeapKeyedStateBackend
 from emberstate.keygroups import KeyGroupRange, KeySchema
 from emberstate.state.descriptors import ListStateDescriptor, StateDescriptor, ValueStateDescriptor
 from emberstate.storage.interface import Storage
-from tests.checkpoint import job
+from tests.checkpoint.driver import Job
+from tests.checkpoint.profiles import MAX_PARALLELISM, PROFILES, STATES, TIMERS, profiles_job
+from tests.checkpoint.states import put, states_job
 from tests.checkpoint.stored import SharedMemory
 
 KEYS = KeySchema.from_python(str)
@@ -67,68 +63,40 @@ def test_the_difference_of_two_tables(seed: int) -> None:
     """Catches: any change that is missing, made up, or put wrongly, for any pair of checkpoints: over rewritten
     chains, another parallelism, both directions; key groups that are passed over though they changed."""
     storage = SharedMemory()
-    running = job.Job(storage, seed=seed)
+    running = profiles_job(storage, seed=seed)
     running.open()
-    running.run(6)
+    running.run_until(6)
     running.close()
-    running = job.Job(storage, seed=seed, parallelism=3)
+    running = profiles_job(storage, seed=seed, parallelism=3)
     running.open()
-    running.run(9)
+    running.run_until(9)
     running.close()
     numbers = checkpoint_numbers(storage)
     readers = {number: CheckpointReader.open(storage, number) for number in numbers}
-    states = [*(state.name for state in job.STATES), f"timers/{job.TIMERS}"]
+    states = [*(state.name for state in STATES), f"timers/{TIMERS}"]
     last = readers[numbers[-1]]
-    assert {stored.address for stored in last.states(job.PROFILES)} == set(states)
+    assert {stored.address for stored in last.states(PROFILES)} == set(states)
     kinds = set()
     for one, other in [*itertools.pairwise(numbers[1:]), (numbers[-1], numbers[2])]:
         for state in states:
-            there = {stored.address for stored in readers[one].states(job.PROFILES)}
-            old = readers[one].to_arrow(job.PROFILES, state) if state in there else pa.table({})
-            new = readers[other].to_arrow(job.PROFILES, state) if readers[other].states(job.PROFILES) else pa.table({})
-            if state not in there and not readers[other].states(job.PROFILES):
+            there = {stored.address for stored in readers[one].states(PROFILES)}
+            old = readers[one].to_arrow(PROFILES, state) if state in there else pa.table({})
+            new = readers[other].to_arrow(PROFILES, state) if readers[other].states(PROFILES) else pa.table({})
+            if state not in there and not readers[other].states(PROFILES):
                 continue
-            feed = ChangeFeed(readers[one], readers[other], job.PROFILES, state)
+            feed = ChangeFeed(readers[one], readers[other], PROFILES, state)
             changes = found(feed)
             assert changes == expected(old, new), (one, other, state)
             kinds |= {change[1] for change in changes}
             if one > other:
-                parts = [found(feed, [group]) for group in range(job.MAX_PARALLELISM)]
+                parts = [found(feed, [group]) for group in range(MAX_PARALLELISM)]
                 assert sorted(itertools.chain(*parts), key=str) == changes
     assert kinds == {"added", "removed", "changed"}
 
 
-class Job:
-    """One slot, whose states are given; a batch is a dict from key and state to a value."""
-
-    def __init__(self, storage: Storage, states: list[StateDescriptor], **options: Any) -> None:
-        self.states = states
-        spec = OperatorSpec(
-            name="op",
-            key_schema=KEYS,
-            max_parallelism=16,
-            declared=bindings_of(self.backend(None)),
-            choices=RestoreChoices(**options),
-        )
-        self.coordinator = CheckpointCoordinator.open(storage, "job", [spec], policy=DEFAULT_POLICY)
-        self.slot = SlotCheckpoint(self.backend, storage)
-
-    def backend(self, groups: KeyGroupRange | None) -> HeapKeyedStateBackend:
-        backend = HeapKeyedStateBackend(KEYS, max_parallelism=16, key_group_range=groups)
-        for state in self.states:
-            backend.get_partitioned_state(state)
-        return backend
-
-    def run(self, *updates: tuple[str, StateDescriptor, Any]) -> int:
-        last = self.coordinator.latest.batch
-        batch = 0 if last is None else last.id + 1
-        transaction = self.coordinator.begin(batch, query="q", source=str(batch))
-        assert isinstance(transaction, Transaction)
-        self.slot.start(transaction.tasks[0])
-        for key, state, value in updates:
-            self.slot.backend.set_current_key(key)
-            self.slot.backend.get_partitioned_state(state).update(value)
-        return self.coordinator.commit(transaction, [self.slot.prepare()]).number
+def given_job(storage: Storage, *states: StateDescriptor, **choices: Any) -> Job:
+    """A job with given states and choices about those of an earlier one."""
+    return states_job(storage, *states, choices=RestoreChoices(**choices), retained=50)
 
 
 def feed(storage: Storage, old: int, new: int, state: str) -> list[tuple[Any, ...]]:
@@ -141,15 +109,15 @@ def test_names_are_followed_and_new_and_dropped_states_are_whole() -> None:
     """Catches: a renamed state shown as all removed, or refused; a state that is new or gone left out."""
     storage = SharedMemory()
     one, two = ValueStateDescriptor("one", int), ValueStateDescriptor("two", int)
-    first = Job(storage, [one, two])
-    start = first.run(("ann", one, 1), ("bob", one, 2), ("ann", two, 5))
+    first = given_job(storage, one, two)
+    start = first.feed(("ann", put(one, 1)), ("bob", put(one, 2)), ("ann", put(two, 5))).number
     uno, three = ValueStateDescriptor("uno", int), ValueStateDescriptor("three", int)
-    second = Job(storage, [uno, three], rename_states={"one": "uno"}, drop_states=["two"])
-    end = second.run(("bob", uno, 3), ("eve", three, 7))
+    second = given_job(storage, uno, three, rename_states={"one": "uno"}, drop_states=["two"])
+    end = second.feed(("bob", put(uno, 3)), ("eve", put(three, 7))).number
     assert feed(storage, start, end, "uno") == [("bob", "changed", 2, 3)]
     assert feed(storage, start, end, "two") == [("ann", "removed", 5, None)]
     assert feed(storage, start, end, "three") == [("eve", "added", None, 7)]
-    with pytest.raises(StateDeclarationError, match=r"no state 'one' in either.*\['three', 'two', 'uno'\]"):
+    with pytest.raises(StateDeclarationError, match=r"no state 'one' in either.*\['three', '.*', 'two', 'uno'\]"):
         feed(storage, start, end, "one")
     old, new = (CheckpointReader.open(storage, number) for number in (start, end))
     with pytest.raises(StateDeclarationError, match=r"neither checkpoint has an operator 'other'.*\['op'\]"):
@@ -162,9 +130,9 @@ def test_another_state_under_the_same_name_is_refused() -> None:
     """Catches: elements of a list compared with values."""
     storage = SharedMemory()
     value, other, items = ValueStateDescriptor("x", int), ValueStateDescriptor("y", int), ListStateDescriptor("x", int)
-    start = Job(storage, [value]).run(("ann", value, 1))
-    Job(storage, [other], drop_states=["x"]).run(("ann", other, 1))
-    end = Job(storage, [other, items]).run(("ann", items, [1]))
+    start = given_job(storage, value).feed(("ann", put(value, 1))).number
+    given_job(storage, other, drop_states=["x"]).feed(("ann", put(other, 1)))
+    end = given_job(storage, other, items).feed(("ann", put(items, [1]))).number
     with pytest.raises(RestoreRefusedError, match=r"'x' is a value state .* and a list state"):
         feed(storage, start, end, "x")
 
@@ -173,10 +141,11 @@ def test_types_that_depend_on_values() -> None:
     """Catches: columns of datetimes typed by the first batch, so that parts do not fit together."""
     storage = SharedMemory()
     seen = ValueStateDescriptor("seen", datetime.datetime)
-    running = Job(storage, [seen])
+    running = given_job(storage, seen)
     naive = datetime.datetime(2024, 5, 1, 12)
-    start = running.run(("ann", seen, naive))
-    end = running.run(("bob", seen, naive.replace(tzinfo=datetime.UTC)), ("ann", seen, naive.replace(hour=13)))
+    start = running.feed(("ann", put(seen, naive))).number
+    zoned, later = naive.replace(tzinfo=datetime.UTC), naive.replace(hour=13)
+    end = running.feed(("bob", put(seen, zoned)), ("ann", put(seen, later))).number
     assert feed(storage, start, end, "seen") == [
         ("ann", "changed", "2024-05-01T12:00:00", "2024-05-01T13:00:00"),
         ("bob", "added", None, "2024-05-01T12:00:00+00:00"),
@@ -187,9 +156,9 @@ def test_only_what_changed_is_read() -> None:
     """Catches: key groups read in which nothing changed."""
     storage = SharedMemory()
     total = ValueStateDescriptor("total", int)
-    running = Job(storage, [total])
-    start = running.run(*[(f"key-{number}", total, number) for number in range(100)])
-    end = running.run(("key-7", total, 0))
+    running = given_job(storage, total)
+    start = running.feed(*[(f"key-{number}", put(total, number)) for number in range(100)]).number
+    end = running.feed(("key-7", put(total, 0))).number
     old, new = (CheckpointReader.open(storage, number) for number in (start, end))
     ranges = list(ChangeFeed(old, new, "op", "total")._ranges(None))
     group = KEYS.key_group("key-7", 16)

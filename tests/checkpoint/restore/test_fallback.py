@@ -11,24 +11,25 @@ from emberstate.checkpoint.manifest.catalogue import checkpoint_numbers, read_ch
 from emberstate.checkpoint.manifest.layout import manifest_path
 from emberstate.errors import CorruptionError, StorageError, StorageNotFoundError
 from emberstate.testing.faults import FaultPlan, FaultyStorage
-from tests.checkpoint.job import POLICY, Job, Oracle, SharedMemoryStorage, check_stored
+from tests.checkpoint.profiles import POLICY, Oracle, check_stored, profiles_job
+from tests.checkpoint.stored import SharedMemory
 
 SEED = 38
 BATCHES = 6
 
 
 @pytest.fixture
-def storage() -> SharedMemoryStorage:
+def storage() -> SharedMemory:
     """A storage with some batches, whose last checkpoint has a file of its own."""
-    made = SharedMemoryStorage()
-    job = Job(made, seed=SEED)
+    made = SharedMemory()
+    job = profiles_job(made, seed=SEED)
     job.open(retained=10)
-    job.run(BATCHES)
+    job.run_until(BATCHES)
     job.close()
     return made
 
 
-def damage(storage: SharedMemoryStorage, path: str, how: str, at: int = 100) -> None:
+def damage(storage: SharedMemory, path: str, how: str, at: int = 100) -> None:
     data = storage.read(path)
     storage.delete(path)
     if how == "flipped":
@@ -41,7 +42,7 @@ def damage(storage: SharedMemoryStorage, path: str, how: str, at: int = 100) -> 
         assert how == "missing"
 
 
-def own_state(storage: SharedMemoryStorage, number: int) -> tuple[str, int]:
+def own_state(storage: SharedMemory, number: int) -> tuple[str, int]:
     """A file that only one checkpoint names, and where a state stands in it."""
     place = next(
         file.place
@@ -55,13 +56,13 @@ def own_state(storage: SharedMemoryStorage, number: int) -> tuple[str, int]:
 
 @pytest.mark.reliability(16)
 @pytest.mark.parametrize("how", ["flipped", "torn", "empty"])
-def test_a_damaged_manifest(storage: SharedMemoryStorage, how: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_manifest(storage: SharedMemory, how: str, caplog: pytest.LogCaptureFixture) -> None:
     """Catches: damage that is passed over in silence, or that cannot be passed over at all."""
     oracle = Oracle(SEED)
     newest = checkpoint_numbers(storage)[-1]
     damage(storage, manifest_path(newest), how)
     before = storage.list()
-    job = Job(storage, seed=SEED)
+    job = profiles_job(storage, seed=SEED)
     with pytest.raises(CorruptionError, match=r"the newest checkpoint is damaged.*on_corruption='previous'") as caught:
         job.open()
     assert manifest_path(newest) in str(caught.value)
@@ -72,12 +73,12 @@ def test_a_damaged_manifest(storage: SharedMemoryStorage, how: str, caplog: pyte
     assert f"checkpoint {newest}:" in warning and f"after batch {BATCHES - 2}" in warning
     assert job.next_batch == BATCHES - 1
     assert job.coordinator.latest.number == newest + 1
-    job.run(BATCHES + 3)
+    job.run_until(BATCHES + 3)
     check_stored(storage, oracle, [BATCHES + 2])
-    assert job.hot_content() == oracle.content(BATCHES + 2)
-    again = Job(storage, seed=SEED)
+    assert job.content() == oracle.content(BATCHES + 2)
+    again = profiles_job(storage, seed=SEED)
     again.open()  # the newest is sound again
-    again.run(BATCHES + 4)
+    again.run_until(BATCHES + 4)
     check_stored(storage, oracle, [BATCHES + 3])
     job.close()
     again.close()
@@ -85,52 +86,52 @@ def test_a_damaged_manifest(storage: SharedMemoryStorage, how: str, caplog: pyte
 
 @pytest.mark.reliability(16)
 @pytest.mark.parametrize("how", ["flipped", "torn", "empty", "missing"])
-def test_a_damaged_state_file(storage: SharedMemoryStorage, how: str) -> None:
+def test_a_damaged_state_file(storage: SharedMemory, how: str) -> None:
     """Catches: state that is restored from damaged files; a fallback that looks at manifests alone."""
     oracle = Oracle(SEED)
     newest = checkpoint_numbers(storage)[-1]
     path, at = own_state(storage, newest)
     damage(storage, path, how, at)
-    job = Job(storage, seed=SEED)
+    job = profiles_job(storage, seed=SEED)
     job.open()
     with pytest.raises((CorruptionError, StorageNotFoundError)) as caught:
         job.run_batch()
     assert path in str(caught.value)
     with pytest.raises((CorruptionError, StorageNotFoundError)):  # nothing half restored is used
         job.run_batch()
-    job = Job(storage, seed=SEED)
+    job = profiles_job(storage, seed=SEED)
     job.open(on_corruption="previous")
     assert job.next_batch == BATCHES - 1
-    job.run(BATCHES + 3)
+    job.run_until(BATCHES + 3)
     check_stored(storage, oracle, [BATCHES + 2])
     job.close()
 
 
 @pytest.mark.reliability(16)
-def test_several_damaged_ones(storage: SharedMemoryStorage) -> None:
+def test_several_damaged_ones(storage: SharedMemory) -> None:
     """Catches: a fallback that stops at the second."""
     oracle = Oracle(SEED)
     numbers = checkpoint_numbers(storage)
     damage(storage, manifest_path(numbers[-1]), "torn")
     damage(storage, own_state(storage, numbers[-2])[0], "missing")
     damage(storage, manifest_path(numbers[-3]), "flipped")
-    job = Job(storage, seed=SEED, parallelism=3)
+    job = profiles_job(storage, seed=SEED, parallelism=3)
     job.open(on_corruption="previous")
     assert job.next_batch == BATCHES - 3
-    job.run(BATCHES)
+    job.run_until(BATCHES)
     check_stored(storage, oracle, [BATCHES - 1])
     job.close()
 
 
 @pytest.mark.reliability(16)
-def test_all_are_damaged(storage: SharedMemoryStorage) -> None:
+def test_all_are_damaged(storage: SharedMemory) -> None:
     """Catches: a job that starts from nothing because nothing can be read."""
     numbers = checkpoint_numbers(storage)
     for number in numbers:
         damage(storage, manifest_path(number), "flipped")
     before = storage.list()
     with pytest.raises(CorruptionError) as caught:
-        Job(storage, seed=SEED).open(on_corruption="previous")
+        profiles_job(storage, seed=SEED).open(on_corruption="previous")
     message = str(caught.value)
     assert f"all {len(numbers)} checkpoints" in message and "savepoint" in message
     assert all(f"checkpoint {number}: " in message for number in numbers)
@@ -139,14 +140,14 @@ def test_all_are_damaged(storage: SharedMemoryStorage) -> None:
 
 @pytest.mark.reliability(16)
 @pytest.mark.parametrize("number", [errno.EMFILE])
-def test_a_storage_that_cannot_be_read_is_not_damage(storage: SharedMemoryStorage, number: int) -> None:
+def test_a_storage_that_cannot_be_read_is_not_damage(storage: SharedMemory, number: int) -> None:
     """Catches: batches that are given up because of an error that passes: a network, a limit of open files."""
     oracle = Oracle(SEED)
     reads = 0
     for nth in range(1, 100):
         faulty = FaultyStorage(storage.copy(), FaultPlan({}))
         faulty.plan.fail(number, operation="read_range", nth=nth)
-        job = Job(faulty, seed=SEED, policy=POLICY)
+        job = profiles_job(faulty, seed=SEED, policy=POLICY)
         try:
             job.open(on_corruption="previous")
         except StorageError as error:
