@@ -66,7 +66,7 @@ def test_the_input_ends_by_name(stream: Stream) -> None:
     stream.finish(pipeline, at_end="close")
     assert len(progress) == batches
     stream.add(MORE)
-    with pytest.raises(Exception, match="was said to end with batch") as caught:
+    with pytest.raises(Exception, match="ended with batch") as caught:
         stream.finish(pipeline)
     assert RestoreRefusedError.__name__ in str(caught.value)
     assert sorted(kept.rows) == everything and len(progress) == batches

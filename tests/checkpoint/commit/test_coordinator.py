@@ -49,7 +49,7 @@ def test_a_job_without_state_begins_with_batch_0_or_with_the_one_that_is_named()
     counts = OperatorSpec(name="counts", key_schema=KeySchema.from_python(str))
     for first in (0, 7):
         coordinator = CheckpointCoordinator.open(storage, "clicks", [counts], first_batch=first)
-        with pytest.raises(RestoreRefusedError, match=r"query 'q' is at batch 41 already.*batch=41"):
+        with pytest.raises(RestoreRefusedError, match=r"query 'q' is at batch 41: .*batch=41"):
             coordinator.begin(41, query="q", source="s")
     assert storage.list("intents") == []
     for batch in (7, 0):  # the one that is named; and one for a query from its beginning
@@ -88,12 +88,12 @@ def test_the_next_batch_runs_and_the_last_is_redelivered() -> None:
 @pytest.mark.parametrize(
     ("batch", "changes", "message"),
     [
-        (2, {"source": "other"}, r"with source position 'other', expected is '2'.*Restart the query with"),
-        (4, {}, r"as batch 4, expected is batch 3, or 2 again.*not of one piece\. Restart the query"),
-        (1, {}, "as batch 1, expected is batch 3, or 2 again"),
-        (0, {}, "as batch 0, expected is batch 3"),
-        (3, {"query": "another"}, r"comes from query 'another', the job's state is that of query 'q' after its"),
-        (0, {"query": "another"}, r"Restart the query with the checkpoint location it had; or start a new"),
+        (2, {"source": "other"}, r"expected '2', got source position 'other'.*Restart the query with"),
+        (4, {}, r"out of step: expected batch 3, or 2 again, got batch 4\. Restart the query"),
+        (1, {}, "expected batch 3, or 2 again, got batch 1"),
+        (0, {}, "expected batch 3, or 2 again, got batch 0"),
+        (3, {"query": "another"}, "comes from query 'another', but the job's state is that of query 'q'"),
+        (0, {"query": "another"}, r"Restart the query with its former checkpoint location"),
         (2, {"query": "another"}, "batch ids of different queries"),
     ],
 )
@@ -251,14 +251,14 @@ def state(**changes: Any) -> Change:
 
 BAD_PLACE = FileRef("../../etc/passwd", 1, SUM)
 BAD_ACKNOWLEDGEMENTS: dict[str, tuple[Change, str]] = {
-    "none": (lambda found: [], "slot 0 of operator 'counts' was not acknowledged: nothing commits"),
+    "none": (lambda found: [], "slot 0 of operator 'counts' was not acknowledged"),
     "one missing": (lambda found: found[:1], "slot 1 of operator 'counts' was not acknowledged"),
-    "twice": (lambda found: [*found, found[0]], "slot 0 of operator 'counts' was acknowledged twice: hand in the"),
-    "unknown slot": (lambda found: [*found, msgspec.structs.replace(found[0], slot=2)], r"none of this transaction's"),
+    "twice": (lambda found: [*found, found[0]], "slot 0 of operator 'counts' was acknowledged twice"),
+    "unknown slot": (lambda found: [*found, msgspec.structs.replace(found[0], slot=2)], "outside this transaction"),
     "unknown operator": (changed(operator="x"), "slot 0 of operator 'counts' was not acknowledged"),
-    "another checkpoint": (changed(number=99), "acknowledged checkpoint 99 from .* another transaction, and nothing"),
-    "another start": (changed(started_from="x"), "from attempt 'x'; this is checkpoint .* another transaction"),
-    "no content": (state(content=None), "names neither a content nor the place"),
+    "another checkpoint": (changed(number=99), "another transaction: .* got 99 from"),
+    "another start": (changed(started_from="x"), "another transaction: .* from 'x'"),
+    "no content": (state(content=None), "neither a content nor a reference"),
     "a path outside": (state(content=None, place=BAD_PLACE), "cannot be a file"),
     "an output outside": (changed(outputs=(WrittenOutput("main", 1, None, BAD_PLACE),)), "cannot be a file"),
 }
@@ -287,7 +287,7 @@ def test_a_stale_transaction_is_refused() -> None:
     old = job.begin()
     acknowledgements = job.prepare(old)
     job.coordinator.commit(old, acknowledgements)
-    with pytest.raises(RestoreRefusedError, match="begin the batch again"):
+    with pytest.raises(RestoreRefusedError, match="Begin the batch again"):
         job.coordinator.commit(old, acknowledgements)
     job.close()
 
@@ -299,7 +299,7 @@ def test_messages_that_make_no_sense_are_refused_on_arrival(seal: str) -> None:
     transaction = job.begin()
     (good,) = job.prepare(transaction)
     (bad,) = state(seal=seal)([good])
-    with pytest.raises(CorruptionError, match=r"an? Acknowledgement that makes no sense was received"):
+    with pytest.raises(CorruptionError, match="malformed Acknowledgement"):
         Acknowledgement.from_bytes(bad.to_bytes())
     whole = good.to_bytes()
     for data in (b"", b"\xc1", b"\x93" * 100_000, whole[:-1], whole + b"\0", transaction.tasks[0].to_bytes()):

@@ -192,7 +192,7 @@ def test_a_commit_that_lands_late(oracle: Oracle) -> None:
     again = job.begin(3)
     prepared = job.prepare(again)
     assert storage.create_if_absent(*given_up[0])
-    with pytest.raises(StorageOutcomeUnknownError, match="begin the batch again"):
+    with pytest.raises(StorageOutcomeUnknownError, match="Begin the batch again"):
         job.coordinator.commit(again, prepared)
     job.run_batch(3)
     assert job.coordinator.statistics().redeliveries == 1

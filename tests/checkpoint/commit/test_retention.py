@@ -312,7 +312,7 @@ def test_a_failure_to_collect_fails_no_commit(caplog: pytest.LogCaptureFixture) 
     with caplog.at_level(logging.WARNING, "emberstate.checkpoint"):
         job.feed("ann")
     assert coordinator.retention.statistics().failures == 1
-    assert "tried again later" in caplog.text
+    assert "repeated later" in caplog.text
     job.check_all(storage)
     commits(job, 2)
     assert checkpoint_numbers(storage) == [6, 7]
@@ -381,7 +381,7 @@ def test_a_checkpoint_that_vanishes_stops_collection() -> None:
     commits(job, 2)
     before = storage.list("state")
     storage.delete(manifest_path(coordinator.latest.number))
-    with pytest.raises(ValueError, match="somebody deletes files there"):
+    with pytest.raises(ValueError, match="something else deletes files there"):
         coordinator.collect()
     assert storage.list("state") == before
 
@@ -410,7 +410,7 @@ def test_set_back_to_a_checkpoint_whose_outputs_are_gone() -> None:
     storage.delete(read_checkpoint(storage, 4).outputs[0].place.path)
     for start in (4, None):  # an opening on an opening remembers
         coordinator = job.open(start_from=start)
-        with pytest.raises(RestoreRefusedError, match="Go on with batch 3"):
+        with pytest.raises(RestoreRefusedError, match="Continue with batch 3"):
             coordinator.begin(2, query="q", source="2")
 
 

@@ -98,7 +98,7 @@ def test_a_name_that_is_taken_is_refused() -> None:
     job = job_with(2)
     job.coordinator.savepoint("s")
     made, before = job.coordinator.latest, job.storage.list()
-    with pytest.raises(StorageExistsError, match="take another name"):
+    with pytest.raises(StorageExistsError, match="Use another name"):
         job.coordinator.savepoint("s")
     assert job.storage.list() == before
     job.feed("eve")
@@ -266,7 +266,7 @@ def test_a_job_with_checkpoints_refuses_a_savepoint() -> None:
     old, new = job_with(2), job_with(3)
     old.coordinator.savepoint("s")
     before = new.storage.list()
-    with pytest.raises(RestoreRefusedError, match="leave the savepoint out"):
+    with pytest.raises(RestoreRefusedError, match="omit the savepoint"):
         new.open(savepoint=(old.storage, "s"))
     assert new.storage.list() == before
 

@@ -252,7 +252,7 @@ def test_a_rewrite_that_failed_is_said_once_and_tried_again() -> None:
     slot.start(transaction.tasks[0])
     assert slot._writer.wait(PATIENCE)
     slot._writer._storage = real
-    with pytest.raises(StorageError, match=r"could not be written in the background: .*no space left.*Nothing is lost"):
+    with pytest.raises(StorageError, match=r"in the background failed: .*no space left.*Nothing is lost"):
         slot.prepare()
     how, acknowledgement = ran(slot, transaction)
     assert how == "rolled back"

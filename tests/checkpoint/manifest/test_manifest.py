@@ -349,7 +349,7 @@ def test_another_jobs_checkpoints() -> None:
     job = counting_job()
     job.run()
     forge(job.storage, job.coordinator.latest.number, lambda plain: plain.update(job="payments"))
-    with pytest.raises(RestoreRefusedError, match=r"of job 'payments' .* is not of job 'job': give every job a l"):
+    with pytest.raises(RestoreRefusedError, match=r"of job 'payments' .* does not belong to job 'job'"):
         counting_job(job.backend)
     job.close()
 

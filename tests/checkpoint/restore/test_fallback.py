@@ -69,7 +69,7 @@ def test_a_damaged_manifest(storage: SharedMemory, how: str, caplog: pytest.LogC
     assert storage.list() == before, "a start that failed has changed something"
     with caplog.at_level(logging.WARNING):
         job.open(on_corruption="previous")
-    warning = next(record.getMessage() for record in caplog.records if "given up" in record.getMessage())
+    warning = next(record.getMessage() for record in caplog.records if "are lost" in record.getMessage())
     assert f"checkpoint {newest}:" in warning and f"after batch {BATCHES - 2}" in warning
     assert job.next_batch == BATCHES - 1
     assert job.coordinator.latest.number == newest + 1

@@ -1,3 +1,3 @@
-"""One batch as a transaction: what slots prepare, the coordinator that commits it, rewrites in the background,
-savepoints, and the collection of files that nobody needs. Imports `files`, `manifest` and `restore`.
+"""One batch as a transaction: slots prepare it, the coordinator commits it. Also background rewrites, savepoints, and
+the collection of unneeded files. Imports `files`, `manifest` and `restore`.
 """

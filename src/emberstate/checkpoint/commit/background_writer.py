@@ -1,13 +1,13 @@
 """`BackgroundWriter`: rewrites a slot's chain on a thread of its own while the slot goes on.
 
-At most one rewrite runs at a time. It reads a snapshot that belongs to it, so it never waits for the owner of
-the state, nor the owner for it: what both need is the interpreter's lock, which is taken in short slices.
+At most one rewrite runs at a time. It reads a snapshot of its own, so it never waits for the state's owner, nor the
+owner for it; both take turns holding the interpreter's lock, in short slices.
 
-A rewrite that fails changes nothing: the chain it would have shortened is still there. The error is raised
-once, where the owner asks for the result, and the coordinator may order another.
+A rewrite that fails changes nothing: the long chain is still there. `result` raises the error once, and the coordinator
+may order another rewrite.
 
-Thread safety: `begin`, `result`, `wait` and `close` are called by the owner's thread; the rest runs on the
-writer's thread, which touches nothing but the snapshot, the storage and `_outcome`.
+Thread safety: the owner's thread calls `begin`, `result`, `wait` and `close`; the rest runs on the writer's thread,
+which touches only the snapshot, the storage, the counts and `_outcome`.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ from emberstate.state.keyed_state_backend import KeyedStateBackend
 from emberstate.state.keyed_state_snapshot import KeyedStateSnapshot
 from emberstate.storage.interface import Storage
 
-#: About how large a base file gets before another is begun: what is in memory at once.
+#: About how large a base file gets; it is in memory as a whole.
 BASE_FILE_BYTES: Final = 64 * 1024 * 1024
 
-#: While a rewrite runs, threads take turns this often (seconds): an operation of the owner's waits about so long.
+#: While a rewrite runs, threads take turns this often (seconds); an operation of the owner waits about so long.
 SWITCH_INTERVAL: Final = 0.0005
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BackgroundStatistics:
-    """What a writer has done."""
+    """Counts of a writer."""
 
     begun: int
     finished: int
     failed: int
     bytes_written: int
-    #: How long the last one that finished took.
+    #: The duration of the last one that finished.
     last_micros: int
 
 
@@ -69,16 +69,16 @@ class BackgroundWriter:
 
     @property
     def order(self) -> RewriteOrder | None:
-        """What is being written, or was and has not been fetched."""
+        """The order that is being fulfilled, or whose result was not fetched yet."""
         return self._order
 
     def begin(
         self, order: RewriteOrder, backend: KeyedStateBackend, snapshot: KeyedStateSnapshot, incarnation: int
     ) -> None:
-        """Begin to fulfil an order. The snapshot is released by the writer, whatever happens."""
+        """Begin to fulfil an order. The writer releases the snapshot in any case."""
         if self._order is not None:
             snapshot.release()
-            raise RuntimeError(f"rewrite {self._order.id} has not ended: ask for its result first")
+            raise RuntimeError(f"rewrite {self._order.id} has not ended. Fetch its result first.")
         self._order, self._outcome = order, None
         self._begun += 1
         self._thread = threading.Thread(
@@ -92,7 +92,7 @@ class BackgroundWriter:
             raise
 
     def result(self) -> Rewrite | None:
-        """The result, once; None while there is none. Raises, once, what the rewrite failed with."""
+        """Return the result once, None while there is none. Raises the rewrite's error once."""
         if self._thread is None or self._thread.is_alive():
             return None
         self._thread.join()
@@ -102,21 +102,21 @@ class BackgroundWriter:
         return outcome
 
     def wait(self, seconds: float) -> bool:
-        """Wait until nothing runs; False if it took longer."""
+        """Wait until nothing runs; return False after `seconds`."""
         if self._thread is not None:
             self._thread.join(seconds)
             return not self._thread.is_alive()
         return True
 
     def close(self) -> None:
-        """End what runs, at its next part, and forget it. What it has written is not referred to by anything."""
+        """Stop a running rewrite at its next part and drop it. Nothing refers to the files it has written."""
         self._cancelled.set()
         if self._thread is not None:
             self._thread.join()
         self._order = self._thread = self._outcome = None
 
     def statistics(self) -> BackgroundStatistics:
-        """What was done so far."""
+        """Return the counts so far."""
         return BackgroundStatistics(self._begun, self._finished, self._failed, self._bytes, self._last_micros)
 
     # -- on the writer's thread -----------------------------------------------------------------------------
@@ -130,7 +130,7 @@ class BackgroundWriter:
                 self._outcome = self._write(order, backend, snapshot, incarnation)
             self._last_micros = (time.perf_counter_ns() - begun) // 1000
             self._finished += 1
-        except BaseException as error:  # it is raised where the result is asked for
+        except BaseException as error:  # `result` raises it
             self._failed += 1
             self._outcome = error
 
@@ -138,7 +138,7 @@ class BackgroundWriter:
         self, order: RewriteOrder, backend: KeyedStateBackend, snapshot: KeyedStateSnapshot, incarnation: int
     ) -> Rewrite:
         if order.merge:
-            # Deltas between which a state was declared differently cannot be one; a base replaces all of them.
+            # Deltas with different declarations of a state cannot be merged; a base replaces them all.
             with contextlib.suppress(RestoreRefusedError):
                 merged = merge_deltas([self._part(file) for file in order.merge])
                 groups = KeyGroupRange(*order.merge[0].groups)
@@ -174,7 +174,7 @@ class BackgroundWriter:
         seal: str,
         incarnation: int,
     ) -> StateFile:
-        # The order's id is in the name, so that the collector knows what is unfinished and leaves it alone.
+        # The name has the order's id, so that the collector keeps unfinished rewrites.
         ident = f"{order.id}-{new_id()}"
         path = state_path(incarnation, ident)
         self._check_wanted()
@@ -188,7 +188,7 @@ class BackgroundWriter:
 
 
 def _parts(order: RewriteOrder) -> list[KeyGroupRange]:
-    """The slot's key groups in so many parts that none should give a file much larger than wanted."""
+    """Split the slot's key groups so that no file should get much larger than `BASE_FILE_BYTES`."""
     groups = order.chain.key_groups
     size = sum(file.place.size for file in order.chain.files)
     count = max(1, min(len(groups), -(-size // BASE_FILE_BYTES)))
@@ -197,12 +197,12 @@ def _parts(order: RewriteOrder) -> list[KeyGroupRange]:
 
 
 _turns = threading.Lock()
-_turn_takers: list[float] = []  # the intervals that were found, guarded by _turns
+_turn_takers: list[float] = []  # the intervals before each began, guarded by _turns
 
 
 @contextlib.contextmanager
 def taking_turns() -> Iterator[None]:
-    """Let threads take turns more often, until the last who asked for it is done."""
+    """Let threads take turns more often, until the last caller leaves."""
     with _turns:
         _turn_takers.append(sys.getswitchinterval())
         sys.setswitchinterval(min(SWITCH_INTERVAL, _turn_takers[0]))

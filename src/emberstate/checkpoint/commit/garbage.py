@@ -1,23 +1,18 @@
-"""What checkpoints refer to, which of them are beyond retention, and which files nobody can ever need.
+"""Which checkpoints are beyond retention, and which files are garbage. Decides only; `retention` deletes.
 
-These are the collector's decisions, without its deeds. `Known` is what it knows of the checkpoints that are
-there: manifests by number, None for one that cannot be read.
+`Known` maps the numbers of the existing checkpoints to their manifests, None for one that cannot be read.
 
-Beyond retention is, and the newest of all never is, since nothing follows it,
-- what is older than the last `retained` commits; openings do not count;
+These checkpoints are beyond retention, but never the newest of all:
+- those older than the last `retained` commits; openings do not count;
 - an opening that another opening follows directly: a job that only starts, again and again, leaves one;
-- a stray: a manifest in whose place its successor knew another. A process that was overtaken can leave one, at a
-  number that had been collected.
+- a stray: a manifest whose successor names another one as its parent. A process that was overtaken can leave one, at
+  a number that had been collected.
 
-Thread safety: pure functions.
+`plan_collection` returns what a collection would delete, as if a process took the job over now: then every file that
+no kept checkpoint names is garbage, also files of the present holder, whose commits are fenced. So the plan contains
+what a running job has just written; that is safe as long as no process takes the job over.
 
-What a collection would delete, found by reading alone; nothing is changed.
-
-The rules are `references`'s, applied as a process would that takes the job over now: whatever no kept checkpoint
-names is garbage then, files of the present holder included, since its commits are fenced from there on. So what a
-running job has just written is in the plan, and is safe as long as nobody takes the job over.
-
-Thread safety: as the storage.
+Thread safety: pure functions; `plan_collection` as the storage.
 """
 
 from __future__ import annotations
@@ -47,13 +42,13 @@ _INTENT: Final = re.compile(rf"{INTENTS}/[0-9]{{20}}-(?P<origin>[0-9a-z]+)")
 
 
 def check_retained(retained: int) -> None:
-    """Refuse what is no number of checkpoints to keep."""
+    """Reject an invalid number of checkpoints to keep."""
     if type(retained) is not int or retained < 1:
-        raise StateDeclarationError(f"retained is how many checkpoints are kept, at least 1; found {retained!r}")
+        raise StateDeclarationError(f"retained must be a number of checkpoints, at least 1; got {retained!r}")
 
 
 def beyond_retention(known: Known, retained: int) -> set[int]:
-    """The numbers of the checkpoints that are not to be kept for their own sake.
+    """Return the numbers of the checkpoints that are not kept, unless they are pinned.
 
     >>> beyond_retention({1: None, 2: None}, 3)
     set()
@@ -81,9 +76,9 @@ def _is_superseded(known: Known, number: int) -> bool:
 
 
 def protected_paths(known: Known) -> set[str] | None:
-    """Every file that the checkpoints need: state, and output, which a query may ask for again or a sink still read.
+    """Return every file that the checkpoints need: state, and output, which may be delivered again.
 
-    None if that cannot be told, since one of them cannot be read.
+    None if one of them cannot be read, since it may need any file.
     """
     paths: set[str] = set()
     for manifest in known.values():
@@ -96,10 +91,9 @@ def protected_paths(known: Known) -> set[str] | None:
 def garbage(
     paths: Iterable[str], protected: set[str], incarnation: int, unfinished: frozenset[str], before: int | None
 ) -> list[str]:
-    """Of files that were listed, those that nobody needs or can ever refer to; the rule is `retention`'s.
+    """Return those of the listed files that no manifest needs or can ever refer to, by the rules of `retention`.
 
-    `before` is the number of a checkpoint that is being made, from files that no manifest names yet; None if
-    none is.
+    `before` is the number of a checkpoint that is being made, from files that no manifest names yet; or None.
     """
     return [path for path in paths if path not in protected and _is_over(path, incarnation, unfinished, before)]
 
@@ -119,7 +113,7 @@ def _is_over(path: str, incarnation: int, unfinished: frozenset[str], before: in
 
 
 def past_intents(paths: Iterable[str], known: Known) -> list[str]:
-    """Of intents that were listed, those of batches that follow none of the checkpoints."""
+    """Return those of the listed intents whose batches follow none of the checkpoints."""
     if any(manifest is None for manifest in known.values()):
         return []
     origins = {manifest.origin or "start" for manifest in known.values() if manifest is not None}
@@ -128,20 +122,20 @@ def past_intents(paths: Iterable[str], known: Known) -> list[str]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CollectionPlan:
-    """What would stay, and what would go."""
+    """What a collection would keep, and what it would delete."""
 
     kept: tuple[int, ...]
-    #: Those among the kept that are there because they are pinned.
+    #: Kept only because they are pinned.
     pinned: tuple[int, ...]
-    #: Kept ones that cannot be read: as long as there are any, no files are deleted.
+    #: Kept but unreadable: while there are any, no files are deleted.
     unreadable: tuple[int, ...]
     checkpoints: tuple[int, ...]
-    #: State, output and bundle files, intents and claims; manifests are counted by `checkpoints`.
+    #: State, output and bundle files, intents and claims; `checkpoints` has the manifests.
     files: tuple[str, ...]
 
 
 def plan_collection(storage: Storage, retained: int) -> CollectionPlan:
-    """What a collection that keeps the last `retained` commits would delete."""
+    """Return what a collection that keeps the last `retained` commits would delete."""
     check_retained(retained)
     listed = [path for folder in (STATE, OUTPUT, CHECKPOINTS) for path in storage.list(folder)]
     intents, claims = storage.list(INTENTS), storage.list(CLAIMS)

@@ -1,7 +1,7 @@
-"""What passes between the coordinator and the slots: a task there, an acknowledgement back.
+"""The messages between the coordinator and the slots: tasks, and acknowledgements.
 
-Both are plain data with a form for the wire. A small delta or output travels inside the acknowledgement; a
-large one was written and synced by the slot, which names its place.
+A small delta or output travels inside the acknowledgement; a large one was written by the slot, durably, and the
+acknowledgement refers to it.
 
 Thread safety: immutable values.
 """
@@ -31,44 +31,44 @@ T = TypeVar("T", bound="Message")
 
 
 class Message(msgspec.Struct, frozen=True):
-    """Something that travels."""
+    """A message."""
 
     def to_bytes(self) -> bytes:
-        """As sent."""
+        """Return the message as sent."""
         return msgspec.msgpack.encode(self)
 
     @classmethod
     def from_bytes(cls: type[T], data: bytes) -> T:
-        """As received."""
+        """Return the message from its bytes."""
         try:
             return msgspec.msgpack.decode(data, type=cls)
         except msgspec.DecodeError as error:
-            raise CorruptionError(f"a {cls.__name__} that makes no sense was received: {error!s:.300}") from None
+            raise CorruptionError(f"received a malformed {cls.__name__}: {error!s:.300}") from None
 
 
 class SlotTask(Message, frozen=True):
-    """What a slot is to do in a transaction."""
+    """A slot's part of a transaction."""
 
     holder: Holder
     job: Name
     operator: Name
     slot: Number
-    #: The checkpoint that the transaction is to become.
+    #: The checkpoint that the transaction becomes.
     number: Number
     batch: Batch
-    #: Where to start from: the state of `chain.attempt`, which can be restored from `chain.files`.
+    #: The state to start from: that of `chain.attempt`, which can be restored from `chain.files`.
     chain: SlotChain
     rewrite: RewriteOrder | None = None
-    #: States that are carried along though nobody declares them.
+    #: Undeclared states that are carried along as bytes.
     keep_states: tuple[Name, ...] = ()
-    #: What options said at earlier starts (`PastChoices.to_dict`).
+    #: The choices of earlier starts (`PastChoices.to_dict`).
     settled: dict[str, Any] = {}
-    #: Contents of state files by id, where slots cannot read the storage themselves.
+    #: State files by id, if slots cannot read the storage themselves.
     contents: dict[Ident, bytes] = {}
 
 
 class WrittenState(Message, frozen=True):
-    """What a slot's state files have in common: bytes in hand, or a place where they were written."""
+    """A state file of a slot: its bytes, or a reference to them."""
 
     id: Ident
     kind: Literal["base", "delta"]
@@ -88,24 +88,24 @@ class WrittenOutput(Message, frozen=True):
 
 
 class Acknowledgement(Message, frozen=True, kw_only=True):
-    """What a slot has prepared."""
+    """The result of a slot's part of a transaction."""
 
     operator: Name
     slot: Number
-    #: The checkpoint that it is for, the attempt, and the attempt whose state it started from.
+    #: The checkpoint it is for, the attempt, and the attempt whose state it started from.
     number: Number
     attempt: Ident
     started_from: Ident
-    #: A delta, a base that replaces the whole chain, or nothing if nothing changed.
+    #: A delta, a base that replaces the whole chain, or None if nothing changed.
     state: WrittenState | None = None
     outputs: tuple[WrittenOutput, ...] = ()
     rewrite: Rewrite | None = None
-    #: The order that is being fulfilled, or was and is not adopted yet. Empty: none.
+    #: The id of the order that the slot is fulfilling, or has fulfilled but is not adopted yet; or empty.
     rewriting: Ident = ""
     max_event_time: Micros | None = None
-    #: The same of each of two inputs; empty if there is one.
+    #: The largest event time of each of two inputs; empty if there is one input.
     input_times: tuple[Micros | None, ...] = ()
-    #: Of states that several slots hold, and change alike: a checksum of all of it, by name (`StateChecksum`).
+    #: A checksum of each state that several slots hold and change alike (`StateChecksum`).
     checksums: dict[Name, str] = {}
-    #: What to report: rows, entries, bytes, times.
+    #: Counts for reports: rows, entries, bytes, times.
     counts: dict[str, int] = {}

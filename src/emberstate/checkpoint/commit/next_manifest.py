@@ -1,18 +1,19 @@
-"""From acknowledgements to the next manifest: what every slot prepared takes its place in the chains, and what
-travelled inside the acknowledgements is put together in one bundle.
+"""From acknowledgements to the next manifest: adds what every slot prepared to the chains, and joins the contents of
+the acknowledgements in one bundle.
 
-Thread safety: pure, apart from `Bundle`, which belongs to the commit that makes it.
+Thread safety: pure, apart from `Bundle`, which belongs to one commit.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
 from emberstate.checkpoint.commit.messages import Acknowledgement, SlotTask
-from emberstate.checkpoint.manifest.chain import RewriteOrder, adopt
+from emberstate.checkpoint.commit.rewrite_orders import RewriteOrders
+from emberstate.checkpoint.manifest.chain import adopt
 from emberstate.checkpoint.manifest.invariants import check_ref
 from emberstate.checkpoint.manifest.layout import bundle_path
 from emberstate.checkpoint.manifest.model import FileRef, Manifest, Operator, Output, SlotChain, StateFile
@@ -23,20 +24,20 @@ log = logging.getLogger("emberstate.checkpoint")
 
 
 class Bundle:
-    """Small contents of all slots, in one file of the manifest's own directory."""
+    """Small contents of all slots, in one file of the manifest's directory."""
 
     def __init__(self, number: int) -> None:
         self.path = bundle_path(number)
         self.parts: list[bytes] = []
         self._size = 0
 
-    def ref(self, content: bytes | None, place: FileRef | None) -> FileRef:
-        """Where a content stands: here from now on, if it travelled."""
+    def ref(self, content: bytes | None, stored: FileRef | None) -> FileRef:
+        """Return a reference to a content, which is added to the bundle, or to a file that a slot has stored."""
         if content is None:
-            if place is None:
-                raise CorruptionError("an acknowledgement names neither a content nor the place of one")
-            check_ref(place)
-            return place
+            if stored is None:
+                raise CorruptionError("an acknowledgement has neither a content nor a reference to one")
+            check_ref(stored)
+            return stored
         offset = self._size
         self.parts.append(content)
         self._size += len(content)
@@ -44,14 +45,14 @@ class Bundle:
 
 
 class NextState:
-    """The operators and outputs of the checkpoint that acknowledgements make."""
+    """The operators and outputs of the next checkpoint."""
 
     def __init__(
         self,
         latest: Manifest,
         tasks: Sequence[SlotTask],
         acknowledgements: Sequence[Acknowledgement],
-        orders: Mapping[tuple[str, int], RewriteOrder],
+        orders: RewriteOrders,
         bundle: Bundle,
     ) -> None:
         self.adopted = self.rejected = 0
@@ -76,9 +77,9 @@ class NextState:
         chain = self._rewritten(chain, acknowledgement)
         files, written = chain.files, acknowledgement.state
         if written is not None:
-            place = self._bundle.ref(written.content, written.place)
-            file = StateFile(written.id, written.kind, chain.groups, place, written.seal, acknowledgement.number)
-            # A base in the place of a delta is the whole state: nothing before it counts any more.
+            ref = self._bundle.ref(written.content, written.place)
+            file = StateFile(written.id, written.kind, chain.groups, ref, written.seal, acknowledgement.number)
+            # A base instead of a delta is the whole state and replaces the chain.
             files = (file,) if written.kind == "base" else (*files, file)
         return msgspec.structs.replace(chain, attempt=acknowledgement.attempt, files=files)
 
@@ -86,13 +87,14 @@ class NextState:
         rewrite = acknowledgement.rewrite
         if rewrite is None:
             return chain
-        order = self._orders.get((acknowledgement.operator, acknowledgement.slot))
-        # What another incarnation ordered may have been collected already.
-        result = adopt(chain, rewrite) if order is not None and order.id == rewrite.order else "nobody here ordered it"
+        order = self._orders.get(acknowledgement.operator, acknowledgement.slot)
+        # Files of a rewrite that another incarnation ordered may have been collected.
+        ordered = order is not None and order.id == rewrite.order
+        result = adopt(chain, rewrite) if ordered else "this process did not order it"
         if isinstance(result, str):
             self.rejected += 1
             log.warning(
-                "a rewrite of slot %d of operator %r is not taken: %s; the chain stays as it was",
+                "rejected a rewrite of slot %d of operator %r: %s; the chain stays as it was",
                 acknowledgement.slot, acknowledgement.operator, result,
             )  # fmt: skip
             return chain
@@ -103,13 +105,13 @@ class NextState:
 def _matched(
     tasks: Sequence[SlotTask], acknowledgements: Sequence[Acknowledgement]
 ) -> dict[tuple[str, int], Acknowledgement]:
-    """One acknowledgement for each task, of an attempt that started where the task does."""
+    """Return one acknowledgement for each task, of an attempt that started where the task does."""
     found: dict[tuple[str, int], Acknowledgement] = {}
     for acknowledgement in acknowledgements:
         where = (acknowledgement.operator, acknowledgement.slot)
         if where in found:
             raise LifecycleError(
-                f"slot {where[1]} of operator {where[0]!r} was acknowledged twice: hand in the winner",
+                f"slot {where[1]} of operator {where[0]!r} was acknowledged twice. Pass only the winner.",
                 operator=where[0],
                 slot=where[1],
             )
@@ -120,17 +122,20 @@ def _matched(
         winner = found.pop(where, None)
         if winner is None:
             raise LifecycleError(
-                f"slot {task.slot} of operator {task.operator!r} was not acknowledged: nothing commits",
+                f"slot {task.slot} of operator {task.operator!r} was not acknowledged: nothing is committed",
                 operator=task.operator,
                 slot=task.slot,
             )
         if (winner.number, winner.started_from) != (task.number, task.chain.attempt):
             raise LifecycleError(
-                f"slot {task.slot} of operator {task.operator!r} acknowledged checkpoint {winner.number} from attempt "
-                f"{winner.started_from!r}; this is checkpoint {task.number} from {task.chain.attempt!r}: it is of "
-                f"another transaction, and nothing is committed"
+                f"slot {task.slot} of operator {task.operator!r} acknowledged another transaction: expected checkpoint "
+                f"{task.number} from attempt {task.chain.attempt!r}, got {winner.number} from {winner.started_from!r}. "
+                f"Nothing is committed.",
+                operator=task.operator,
+                slot=task.slot,
+                checkpoint=task.number,
             )
         matched[where] = winner
     if found:
-        raise LifecycleError(f"slots that are none of this transaction's were acknowledged: {sorted(found)}")
+        raise LifecycleError(f"acknowledgements of slots outside this transaction: {sorted(found)}")
     return matched

@@ -1,32 +1,29 @@
-"""`Retention`: which checkpoints are kept, and how everything else is deleted without ever touching what is needed.
+"""`Retention`: keeps the newest checkpoints and deletes everything else, but never a file that is needed.
 
-Kept are the last `retained` commits with the openings among them, the newest checkpoint whatever it is, and
-what is pinned. Savepoints are no business of the collector's: they need nothing outside their own folder, and
-nothing inside it is ever listed or deleted here.
+It keeps the last `retained` commits with the openings among them, the newest checkpoint of any kind, and pinned ones.
+It never lists or deletes savepoints, which need nothing outside their own folders.
 
-After each commit, what the checkpoints that fell out of retention needed, and no other does, is deleted, from
-what is in memory (`committed`). At a start, and on demand, everything is listed (`collect`): that finds what
-crashes and failures have left.
+After each commit (`committed`) it deletes the files that only checkpoints beyond retention needed, from what it has in
+memory. At a start and on demand (`collect`) it lists everything, and so finds what crashes and failures have left.
 
 Why a file that is needed is never deleted
-1. One collects at a time, almost: the holder of the newest incarnation. A process that was overtaken a moment
-   ago may still be deleting; so each round lists first and then asks who holds the job. If it is still us,
-   everything listed was written by us or by older holders, because a newer one writes nothing before its claim.
-2. A newer holder goes on from a checkpoint that the overtaken one keeps: from the newest; or it looks for marks
-   after its claim (`pins.check_not_condemned`), where the overtaken one marks before it asks who holds the job.
-   A marked checkpoint is collected by later holders too, whatever they retain.
-3. A file that no kept manifest names can be named by a later one only if a transaction in flight has written it,
-   or a rewrite that is ordered. So between transactions every such file is garbage, and while one is in flight
-   (`begun`) files of our own incarnation stay. Files of rewrites bear the order's id in their name; they stay
-   while it is `unfinished`, and are never taken up afterwards. What older incarnations wrote and no manifest
-   names is never taken up, for their commits are fenced.
-4. Order: mark, look for pins, ask who holds the job, delete manifests, then files. A crash anywhere leaves whole
-   checkpoints, and files that nobody names.
-5. While a kept manifest cannot be read, no file is deleted: it might name any. It is logged, counted, and over
-   when that checkpoint falls out of retention.
-Age of files plays no part.
+1. Only the holder of the newest incarnation collects. A process that was just overtaken may still be deleting; so each
+   round lists first and then checks that this process still holds the job. If so, all listed files were written by
+   this process or by older holders, because a newer one writes nothing before its claim.
+2. A newer holder resumes from a checkpoint that the overtaken one keeps: from the newest; or it looks for marks after
+   its claim (`pins.check_not_condemned`), while the overtaken one marks before it checks that it holds the job. Later
+   holders collect a marked checkpoint too, whatever they retain.
+3. If no kept manifest names a file, a later manifest can name it only if a transaction in flight or an ordered rewrite
+   has written it. So between transactions every such file is garbage; while a transaction is in flight (`begun`), files
+   of this incarnation stay. Files of rewrites have the order's id in their names; they stay while it is `unfinished`,
+   and are never used afterwards. Unnamed files of older incarnations are never used, since their commits are fenced.
+4. Order: mark, look for pins, check that this process holds the job, delete manifests, then files. A crash at any
+   point leaves complete checkpoints, and unreferenced files.
+5. While a kept manifest cannot be read, no file is deleted, since it might name any. This is logged and counted, and
+   ends when that checkpoint falls out of retention.
+The age of files does not matter.
 
-A failure to delete never fails a commit: it is counted and logged, and tried again.
+A failure to delete never fails a commit: it is counted, logged, and repeated later.
 
 Thread safety: the coordinator's thread.
 """
@@ -73,18 +70,18 @@ from emberstate.storage.interface import Storage
 
 log = logging.getLogger("emberstate.checkpoint")
 
-#: How many commits are kept.
+#: Commits to keep.
 DEFAULT_RETAINED: Final = 3
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Collected:
-    """What a full collection found and did."""
+    """The result of a full collection."""
 
-    #: The checkpoints that are there now, and those among them that are there because they are pinned.
+    #: The checkpoints that exist now, and those that exist only because they are pinned.
     kept: tuple[int, ...]
     pinned: tuple[int, ...]
-    #: Kept ones that cannot be read: as long as there are any, no files are deleted.
+    #: Kept but unreadable: while there are any, no files are deleted.
     unreadable: tuple[int, ...]
     checkpoints_deleted: int
     files_deleted: int
@@ -92,19 +89,19 @@ class Collected:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RetentionStatistics:
-    """What was deleted since the start."""
+    """Counts since the start."""
 
     kept: int
     checkpoints_deleted: int
     files_deleted: int
-    #: Rounds after a commit or at the start that failed, and were logged.
+    #: Rounds that failed and were logged.
     failures: int
     #: Rounds that deleted no files because a kept manifest cannot be read.
     refusals: int
 
 
 class Retention:
-    """Deletes what is not needed any more; owned by the coordinator.
+    """Deletes what is no longer needed; owned by the coordinator.
 
     >>> from emberstate.checkpoint.commit.coordinator import CheckpointCoordinator, OperatorSpec
     >>> from emberstate.storage.memory import MemoryStorage
@@ -117,37 +114,37 @@ class Retention:
     """
 
     def __init__(self, storage: Storage, holder: Holder, retained: int = DEFAULT_RETAINED) -> None:
-        """`holder` collects; the last `retained` commits are kept."""
+        """Collect as `holder`; keep the last `retained` commits."""
         check_retained(retained)
         self._storage = storage
         self._holder = holder
         self._retained = retained
         self._known: dict[int, Manifest | None] = {}
-        self._surveyed = False  # whether _known has all there are
-        self._worked = False  # whether a batch has ever begun under this incarnation
+        self._surveyed = False  # whether _known has all checkpoints
+        self._worked = False  # whether a batch has begun under this incarnation
         self._in_flight: int | None = None  # the checkpoint that is being made
-        self._pinned: set[int] = set()  # beyond retention, and seen to be pinned
+        self._pinned: set[int] = set()  # beyond retention, but pinned
         self._doomed: set[str] = set()  # files to delete, unless a kept manifest names them
         self._intents: set[str] = set()  # of all batches but the one in flight
-        self._marks: set[str] = set()  # our own marks, of checkpoints that are gone
+        self._marks: set[str] = set()  # our marks of deleted checkpoints
         self._checkpoints = self._files = self._failures = self._refusals = 0
 
     def opened(self, manifest: Manifest) -> None:
-        """Collect at the start; `manifest` is the opening. A failure is logged and made up for later."""
+        """Collect at the start; `manifest` is the opening. A failure is logged and repeated later."""
         self._add(manifest)
         self._guarded(lambda: self.collect(frozenset()))
 
     def begun(self, number: int) -> None:
-        """A transaction begins that is to become checkpoint `number`: what it writes is named by nothing yet."""
+        """Note a transaction that becomes checkpoint `number`: no manifest names its files yet."""
         self._in_flight = number
         self._worked = True
 
     def committed(self, manifest: Manifest, unfinished: frozenset[str]) -> None:
-        """Delete what is not needed any more after a commit. A failure is logged and made up for later."""
+        """Delete what is no longer needed after a commit. A failure is logged and repeated later."""
         newest = max(self._known, default=0)
         before = self._known.get(newest)
         if manifest.parent is None or manifest.parent.number != newest:
-            self._surveyed = False  # one came between, whose commit seemed to have failed
+            self._surveyed = False  # there is one in between, whose commit seemed to fail
         self._add(manifest)
         self._in_flight = None
         if before is not None and manifest.batch is not None:
@@ -158,17 +155,17 @@ class Retention:
         self._guarded(self._drop_oldest)
 
     def collect(self, unfinished: frozenset[str]) -> Collected:
-        """Delete everything that is not needed, after a look at everything that is there.
+        """List everything and delete what is not needed.
 
         `unfinished` are the ids of rewrites that slots may be writing.
 
         Raises:
-            FencedError: another process holds the job: what is needed is its business now.
-            StorageError: something could not be listed, read or deleted; nothing that is needed is gone.
+            FencedError: another process holds the job, and collects from now on.
+            StorageError: something could not be listed, read or deleted; nothing that is needed was deleted.
         """
         storage, checkpoints, files = self._storage, self._checkpoints, self._files
         if not self._worked:
-            # Nobody works for this incarnation yet: these are of the dead, or of writers that will write anew.
+            # No slot works for this incarnation yet: temporary files are of dead writers, or of writers that retry.
             storage.remove_leftovers(lambda writer: False)
         listed = [*storage.list(STATE), *storage.list(OUTPUT)]
         intents, claims, marks = storage.list(INTENTS), storage.list(CLAIMS), storage.list(CONDEMNED)
@@ -195,22 +192,22 @@ class Retention:
         )
 
     def statistics(self) -> RetentionStatistics:
-        """What was done so far."""
+        """Return the counts so far."""
         return RetentionStatistics(
             len(self._known), self._checkpoints, self._files, self._failures, self._refusals
         )
 
     def check_invariants(self) -> None:
-        """Raise `InvariantError` if what is known is not what is to be kept."""
+        """Raise `InvariantError` if a known checkpoint should have been deleted."""
         if self._surveyed and not self._failures:
             left = beyond_retention(self._known, self._retained) - self._pinned
             if left:
-                raise InvariantError(f"checkpoints {sorted(left)} are beyond retention, not pinned, and known")
+                raise InvariantError(f"checkpoints {sorted(left)} are beyond retention and not pinned, but were kept")
 
     # -- parts ----------------------------------------------------------------------------------------------
 
     def _drop_oldest(self) -> None:
-        """The round after a commit: from what is in memory, with one look at the pins."""
+        """Collect after a commit: from what is in memory, with one listing of the pins."""
         drop = beyond_retention(self._known, self._retained) - self._pinned
         if not drop and not self._doomed:
             return
@@ -221,7 +218,7 @@ class Retention:
         self._known[manifest.number] = manifest
 
     def _survey(self, listed: Iterable[str]) -> None:
-        """Know every checkpoint that is there; manifests never change, so that each is read once."""
+        """Read every checkpoint; manifests never change, so each is read once."""
         numbers = {
             number for path in listed if (number := number_in(path)) is not None and path == manifest_path(number)
         }
@@ -229,22 +226,24 @@ class Retention:
         if newest and newest not in numbers:
             check_newest(self._storage, self._holder, "collecting")
             raise CorruptionError(
-                f"checkpoint {newest}, which this process wrote, is not in {self._storage.describe()} any more: "
-                f"somebody deletes files there. Nothing is collected; if it does not come back, start from a savepoint."
+                f"checkpoint {newest}, which this process wrote, is no longer in {self._storage.describe()}: something "
+                f"else deletes files there. Nothing is collected. Restore the files, or start from a savepoint.",
+                path=manifest_path(newest),
+                checkpoint=newest,
             )
         known: dict[int, Manifest | None] = {}
         for number in sorted(numbers):
             try:
                 known[number] = self._known.get(number) or read_checkpoint(self._storage, number)
             except CheckpointCollectedError:
-                continue  # by a holder that was overtaken and is not quite dead
+                continue  # by a holder that was just overtaken
             except (CorruptionError, RestoreRefusedError) as error:
                 known[number] = None
                 log.warning("collecting: checkpoint %d cannot be read: %s", number, error)
         self._known = known
 
     def _condemn(self, drop: set[int]) -> set[int]:
-        """Which of the checkpoints may be deleted: marked, not pinned, and the job is still ours."""
+        """Mark checkpoints and return those that may be deleted: not pinned, and this process still holds the job."""
         marks = {number: condemn(self._storage, number, self._holder) for number in sorted(drop)}
         pinned = pinned_numbers(self._storage) if drop else set()
         kept = drop & pinned
@@ -260,7 +259,7 @@ class Retention:
         return drop - kept
 
     def _delete_checkpoints(self, numbers: set[int]) -> None:
-        """Delete manifests; their files are doomed from here on, unless others need them."""
+        """Delete manifests; their files are doomed, unless other checkpoints need them."""
         if not numbers:
             return
         self._storage.delete_all([manifest_path(number) for number in sorted(numbers)])
@@ -269,16 +268,16 @@ class Retention:
             self._checkpoints += 1
             self._marks.add(condemned_path(number, self._holder.incarnation))
             if manifest is None:
-                self._surveyed = False  # nobody knows what it named: the next round looks at everything
+                self._surveyed = False  # its files are unknown: the next round lists everything
             else:
                 self._doomed.update(ref.path for ref in manifest.file_refs())
 
     def _delete_files(self, over: Iterable[str], protected: set[str] | None) -> None:
-        """Delete what is over, and what is doomed and not needed by what is kept. `protected` None: not files."""
+        """Delete what is over, and doomed files that are not protected; none of these if `protected` is None."""
         paths = {*over, *self._marks}
         if protected is None:
             self._refusals += 1
-            log.warning("collecting: no state files are deleted while a checkpoint that is kept cannot be read")
+            log.warning("collecting: deleting no state files while a kept checkpoint cannot be read")
         else:
             paths |= self._doomed - protected
         if paths:
@@ -294,4 +293,4 @@ class Retention:
             collect()
         except (EmberstateError, OSError) as error:
             self._failures += 1
-            log.warning("collecting what is not needed any more failed, and is tried again later: %s", error)
+            log.warning("collecting failed, and is repeated later: %s", error)

@@ -1,13 +1,13 @@
 """Savepoints: a checkpoint under a name, copied whole into a folder of its own. Nothing ever collects them.
 
-A savepoint needs nothing outside `savepoints/<name>/`: the folder can be copied to another storage as it is. It
-has the state, chains as they were, and the source's position, but no outputs. Its manifest is created
-conditionally and last; before that there is no savepoint, and what an attempt has copied is only in the way of
-nobody. The attempt that succeeds removes what earlier ones left.
+A savepoint needs nothing outside `savepoints/<name>/`, so the folder can be copied to another storage. It has the
+state, in unchanged chains, and the source's position, but no outputs. Its manifest is created conditionally and last;
+before that there is no savepoint, and files that an attempt has copied are unreferenced and harmless. The attempt that
+succeeds deletes what earlier ones left.
 
 Every byte is compared with its checksum while it is copied, out and in.
 
-Thread safety: as the storages; two that write one name at the same time: one of them is refused.
+Thread safety: as the storages. If two callers write one name at the same time, one of them is rejected.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import errno
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final
 
 import msgspec
 
@@ -23,13 +22,10 @@ from emberstate.checkpoint.manifest.catalogue import naming_missing, read_savepo
 from emberstate.checkpoint.manifest.invariants import open_manifest
 from emberstate.checkpoint.manifest.layout import bundle_path, new_id, savepoint_path, state_path
 from emberstate.checkpoint.manifest.model import FileRef, Holder, Manifest, Operator, Parent
-from emberstate.checkpoint.manifest.open_files import read_ref
+from emberstate.checkpoint.manifest.open_files import create_surely, read_ref
 from emberstate.clock import Clock, SystemClock
 from emberstate.errors import StorageError, StorageExistsError, StorageNotFoundError
 from emberstate.storage.interface import Storage, StorageOutcomeUnknownError
-
-#: How often a manifest whose outcome is unknown is created again, with the same bytes.
-_TRIES: Final = 5
 
 
 def write_savepoint(
@@ -43,7 +39,7 @@ def write_savepoint(
 ) -> Manifest:
     """Copy a checkpoint, or another savepoint, to savepoint `name` of `target`, which may be the same storage.
 
-    Whoever does not hold the job pins the checkpoint meanwhile. `progress` is told of bytes that were copied.
+    A caller that does not hold the job pins the checkpoint meanwhile. `progress` gets the number of bytes copied.
 
     Raises:
         StorageExistsError: there is a savepoint of that name; nothing was changed.
@@ -66,9 +62,10 @@ def make_savepoint(
     *,
     clock: Clock | None = None,
 ) -> Manifest:
-    """Make savepoint `name` of a checkpoint, with the operators that `write` gives.
+    """Make savepoint `name` of a checkpoint, with the operators that `write` returns.
 
-    `write` stores all files that they name under paths which it is given one by one. If it fails, nothing is left.
+    `write` gets a function that returns new paths, and stores all files of the operators there. If it fails, they are
+    deleted.
     """
     check_free(target, name)
     attempt, number = new_id(), iter(range(2**62))
@@ -106,25 +103,25 @@ def check_free(target: Storage, name: str) -> None:
 
 
 def publish(target: Storage, name: str, manifest: Manifest) -> None:
-    """Make a manifest, whose files stand in the savepoint's folder, the savepoint; remove what others left there.
+    """Create a savepoint's manifest, whose files are in its folder, and delete what other attempts left there.
 
-    If it is known not to be there afterwards, its files are deleted.
+    If it fails, the files are deleted, unless the outcome is unknown.
 
     Raises:
         StorageExistsError: there is a savepoint of that name.
-        StorageOutcomeUnknownError: nobody knows whether this one is there now.
+        StorageOutcomeUnknownError: the savepoint may exist or not.
     """
     path, files = savepoint_path(name), [ref.path for ref in manifest.file_refs()]
     with _undoing(target, files):
         data = manifest.to_bytes()
-        open_manifest(data, path)  # what nobody could read is not written
-        if not _create(target, path, data):
+        open_manifest(data, path)  # never write what no reader accepts
+        if not create_surely(target, path, data):
             raise _taken(target, name)
     _remove_others(target, name, {path, *files})
 
 
 def import_savepoint(source: Storage, name: str, target: Storage, holder: Holder, number: int) -> Manifest:
-    """Copy a savepoint to where a job's own files stand, for its checkpoint `number`; what it holds, there.
+    """Copy a savepoint's files to a job's location, for its checkpoint `number`, and return a manifest of the copies.
 
     Nothing refers to the copies until that checkpoint is committed; if it never is, they are collected.
     """
@@ -141,7 +138,7 @@ def import_savepoint(source: Storage, name: str, target: Storage, holder: Holder
 
 
 def delete_savepoint(storage: Storage, name: str) -> None:
-    """Delete a savepoint, or what an attempt to write one has left; it is no error if there is none."""
+    """Delete a savepoint, or what a failed attempt left. Does nothing if there is none."""
     storage.delete(savepoint_path(name))
     _remove_others(storage, name, set())
 
@@ -157,30 +154,30 @@ def _copied(
     parts_path: Callable[[], str],
     progress: Callable[[int], None] | None = None,
 ) -> tuple[Operator, ...]:
-    """The operators with their files in the target: a copy of each file, or of the parts of it that are needed."""
+    """Copy the files of the operators, or the parts they need; return the operators with references to the copies."""
     wanted: dict[str, dict[tuple[int, int], FileRef]] = {}
     for operator in operators:
         for slot in operator.slots:
-            for file in slot.files:  # one may be there for several slots
+            for file in slot.files:  # one file may serve several slots
                 wanted.setdefault(file.place.path, {})[file.place.offset, file.place.size] = file.place
-    places: dict[FileRef, FileRef] = {}
+    copies: dict[FileRef, FileRef] = {}
     for parts in wanted.values():
         path = file_path() if len(parts) == 1 else parts_path()
         data, offset = [], 0
-        for _, place in sorted(parts.items()):
-            data.append(read_ref(source, place))
-            places[place] = msgspec.structs.replace(place, path=path, offset=offset)
-            offset += place.size
+        for _, ref in sorted(parts.items()):
+            data.append(read_ref(source, ref))
+            copies[ref] = msgspec.structs.replace(ref, path=path, offset=offset)
+            offset += ref.size
         target.write_new(path, data)
         if progress is not None:
             progress(offset)
-    return tuple(_moved(operator, places) for operator in operators)
+    return tuple(_moved(operator, copies) for operator in operators)
 
 
-def _moved(operator: Operator, places: dict[FileRef, FileRef]) -> Operator:
+def _moved(operator: Operator, copies: dict[FileRef, FileRef]) -> Operator:
     slots = tuple(
         msgspec.structs.replace(
-            slot, files=tuple(msgspec.structs.replace(file, place=places[file.place]) for file in slot.files)
+            slot, files=tuple(msgspec.structs.replace(file, place=copies[file.place]) for file in slot.files)
         )
         for slot in operator.slots
     )
@@ -189,22 +186,15 @@ def _moved(operator: Operator, places: dict[FileRef, FileRef]) -> Operator:
 
 @contextlib.contextmanager
 def _undoing(target: Storage, written: Iterable[str]) -> Iterator[None]:
-    """Delete the files if what is done with them fails."""
+    """Delete the files if the body fails."""
     try:
         yield
     except StorageOutcomeUnknownError:
-        raise  # it may be there: its files stay
+        raise  # the savepoint may exist: its files stay
     except BaseException:
-        with contextlib.suppress(StorageError):  # the first error is the one that says something
+        with contextlib.suppress(StorageError):  # report the first error
             target.delete_all(written)
         raise
-
-
-def _create(target: Storage, path: str, data: bytes) -> bool:
-    for _ in range(_TRIES - 1):
-        with contextlib.suppress(StorageOutcomeUnknownError):
-            return target.create_if_absent(path, data)
-    return target.create_if_absent(path, data)
 
 
 def _remove_others(storage: Storage, name: str, kept: Iterable[str]) -> None:
@@ -215,6 +205,7 @@ def _remove_others(storage: Storage, name: str, kept: Iterable[str]) -> None:
 def _taken(target: Storage, name: str) -> StorageExistsError:
     return StorageExistsError(
         errno.EEXIST,
-        f"savepoint {name!r} is in {target.describe()} already, and savepoints are never changed: take another name, "
-        f"or delete it first",
+        f"savepoint {name!r} exists in {target.describe()}, and savepoints are never changed. Use another name, or "
+        f"delete it first.",
+        path=savepoint_path(name),
     )

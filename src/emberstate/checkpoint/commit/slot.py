@@ -1,16 +1,16 @@
 """`SlotCheckpoint`: a slot's side of the checkpoints. It holds the slot's state between transactions, brings
-it to where a transaction starts, and prepares what the transaction changed.
+it to a transaction's starting point, and prepares the transaction's changes.
 
     start(task) → the backend is at the task's starting point; the host runs the batch on it
-    prepare(…)  → what changed is durable (or travels inside the answer); nothing is committed by that
-    start(next) → if the next task starts from what was prepared, it was committed: go on, at no cost
+    prepare(…)  → the changes are durable (or travel inside the acknowledgement), but not committed
+    start(next) → if the next task starts from the prepared state, that was committed, and nothing needs to be done
 
-Which state it holds is known by the attempt that made it, an id that is never used twice. If that is not what
-a task starts from, the state is rolled back, or thrown away and restored. So nothing is right because a slot
-was found again; it is only faster.
+The state is identified by the attempt that made it, an id that is never used twice. If a task starts from another
+attempt, the state is rolled back, or dropped and restored. So reusing a slot is faster, but correctness never depends
+on it.
 
-Invariants: `_attempt` names the committed state, which `_committed` can be rolled back to; at most one
-attempt is prepared; a transaction that is neither prepared nor rolled back is rolled back by the next start.
+Invariants: `_attempt` names the committed state, and `_committed` is the snapshot to roll back to; at most one
+attempt is prepared; the next start rolls back a transaction that was neither prepared nor rolled back.
 
 Thread safety: one owner thread, the backend's.
 """
@@ -20,14 +20,13 @@ from __future__ import annotations
 import dataclasses
 import errno
 import logging
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final, Literal
 
 from emberstate.checkpoint.commit.background_writer import BackgroundStatistics, BackgroundWriter
 from emberstate.checkpoint.commit.messages import Acknowledgement, SlotTask, WrittenOutput, WrittenState
 from emberstate.checkpoint.commit.state_checksum import StateChecksum
-from emberstate.checkpoint.files.reader import StateFileReader, check_state_sizes, state_sizes
+from emberstate.checkpoint.commit.state_limit import StateLimit
 from emberstate.checkpoint.files.writer import BaseWriter, WrittenFile, write_delta
 from emberstate.checkpoint.manifest.chain import DEFAULT_POLICY, ChainPolicy, Rewrite
 from emberstate.checkpoint.manifest.decisions import NO_PAST_CHOICES, PastChoices
@@ -48,7 +47,7 @@ _log = logging.getLogger("emberstate.checkpoint")
 #: A delta or output up to this size travels inside the acknowledgement.
 INLINE_BYTES: Final = 64 * 1024
 
-#: How long a slot whose chain is full waits for the rewrite that makes it short.
+#: How long a slot with a full chain waits for its rewrite.
 REWRITE_SECONDS: Final = 600.0
 
 Start = Literal["hot", "promoted", "rolled back", "restored"]
@@ -56,7 +55,7 @@ Start = Literal["hot", "promoted", "rolled back", "restored"]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SlotStatistics:
-    """What a slot has done."""
+    """Counts of a slot."""
 
     starts: dict[str, int]
     prepared: int
@@ -79,14 +78,14 @@ class SlotCheckpoint:
         rewrite_seconds: float = REWRITE_SECONDS,
         compared: bool = False,
     ) -> None:
-        """`make_backend` gives an empty backend with the states declared. Without a storage everything travels
-        inside tasks and acknowledgements; then no state may encode to more than `state_limit` bytes. What other slots
-        hold, too, is `compared`: acknowledgements have checksums of all of it; its states are maps."""
+        """`make_backend` returns an empty backend with the declared states. Without a storage everything travels
+        inside tasks and acknowledgements; then no state may encode to more than `state_limit` bytes. If other slots
+        hold the same state, it is `compared`: acknowledgements have checksums of it, and its states are maps."""
         self._make_backend = make_backend
         self._storage = storage
         self._policy = policy
         self._inline_bytes = inline_bytes
-        self._state_limit = state_limit
+        self._limit = None if state_limit is None else StateLimit(state_limit)
         self._rewrite_seconds = rewrite_seconds
         self._checksum = StateChecksum() if compared else None
         self._writer = None if storage is None else BackgroundWriter(storage)
@@ -95,8 +94,7 @@ class SlotCheckpoint:
         self._attempt = ""
         self._prepared: str | None = None
         self._task: SlotTask | None = None
-        self._rewrite: Rewrite | None = None  # written, not yet seen in a task's chain
-        self._sizes: dict[str, dict[str, int]] = {}  # by file of the chain: bytes of its states
+        self._rewrite: Rewrite | None = None  # written, not yet in a task's chain
         self._starts: dict[str, int] = {}
         self._prepares = self._delta_bytes = self._waits = 0
 
@@ -109,13 +107,13 @@ class SlotCheckpoint:
 
     @property
     def committed(self) -> KeyedStateSnapshot:
-        """Where the transaction started: what it is rolled back to. It stays this object's to release."""
+        """The snapshot where the transaction started. This object releases it."""
         if self._committed is None:
             raise LifecycleError("the slot holds no state: start a task first")
         return self._committed
 
     def start(self, task: SlotTask) -> Start:
-        """Bring the state to where the task starts; says how."""
+        """Bring the state to the task's starting point; return how."""
         how = self._reach(task)
         self._starts[how] = self._starts.get(how, 0) + 1
         self._task = task
@@ -131,15 +129,15 @@ class SlotCheckpoint:
         counts: dict[str, int] | None = None,
         attempt: str | None = None,
     ) -> Acknowledgement:
-        """Make what the transaction changed, and its outputs (name, rows, content), durable.
+        """Make the transaction's changes and its outputs (name, rows, content) durable.
 
-        `attempt` names what is prepared (default: a new id). Slots that hold one state together, as all do with
-        broadcast state, give it the same name, so that what one of them prepared is everybody's next start. It
-        must never name anything else.
+        `attempt` names the prepared state (default: a new id). Slots that hold the same state, as all do with
+        broadcast state, pass the same name, so that all of them can start from what one prepared. A name must never be
+        used for another state.
 
         Raises:
             StateTypeError: a value is not of its declared type; roll back.
-            StorageError: writing failed, now or in the background since the last time; roll back and try again.
+            StorageError: a write failed, now or in the background since the last call; roll back and try again.
         """
         task, committed = self._task, self._committed
         if task is None or committed is None or self._prepared is not None:
@@ -171,7 +169,7 @@ class SlotCheckpoint:
         return acknowledgement
 
     def roll_back(self) -> None:
-        """Undo the transaction that was started, prepared or not."""
+        """Undo the current transaction, prepared or not."""
         if self._backend is not None and self._committed is not None:
             self._backend.roll_back(self._committed)
         if self._checksum is not None:
@@ -180,19 +178,19 @@ class SlotCheckpoint:
 
     @property
     def moved_bytes(self) -> int:
-        """What was read from the storage and written to it so far; any thread may ask."""
+        """The bytes read from the storage and written to it so far; any thread may ask."""
         if self._storage is None:
             return 0
         done = self._storage.statistics()
         return done.bytes_read + done.bytes_written
 
     def statistics(self) -> SlotStatistics:
-        """What was done so far."""
+        """Return the counts so far."""
         rewrites = None if self._writer is None else self._writer.statistics()
         return SlotStatistics(dict(self._starts), self._prepares, self._delta_bytes, self._waits, rewrites)
 
     def close(self) -> None:
-        """Drop the state and end what runs in the background; a second call does nothing."""
+        """Drop the state and stop a rewrite; a second call does nothing."""
         if self._writer is not None:
             self._writer.close()
         self._drop()
@@ -203,13 +201,13 @@ class SlotCheckpoint:
         try:
             how = self._reach_hot(task)
         except StorageError as error:
-            # The state that is held cannot be brought anywhere any more; it is only a copy.
-            _log.warning("Slot %d of operator %r restores from the checkpoint: %s", task.slot, task.operator, error)
+            # The hot state is unusable now; it is only a copy.
+            _log.warning("slot %d of operator %r restores from the checkpoint: %s", task.slot, task.operator, error)
             how = None
         return self._restore(task) if how is None else how
 
     def _reach_hot(self, task: SlotTask) -> Start | None:
-        """Bring the state that is held to where the task starts; None if it cannot be."""
+        """Bring the hot state to the task's starting point; None if that is impossible."""
         wanted = task.chain.attempt
         if self._backend is None or self._backend.context.key_group_range != task.chain.key_groups:
             return None
@@ -242,7 +240,7 @@ class SlotCheckpoint:
             past_choices = PastChoices.from_dict(task.settled) if task.settled else NO_PAST_CHOICES
             restore(parts, backend, RestoreChoices(keep_states=task.keep_states), past_choices=past_choices)
         except BaseException:
-            backend.close()  # half filled: of no use
+            backend.close()  # incomplete
             raise
         self._backend = backend
         if self._checksum is not None:
@@ -271,42 +269,33 @@ class SlotCheckpoint:
         return self._state(task, "delta", delta)
 
     def _is_full(self, task: SlotTask) -> bool:
-        """Whether the chain has no room for another delta, though a rewrite was waited for."""
-        deltas = sum(file.kind == "delta" for file in task.chain.files)  # a large base is many files, and may be
+        """Wait for a rewrite if the chain is full; return whether it still is."""
+        deltas = sum(file.kind == "delta" for file in task.chain.files)  # a large base may be many files
         if deltas < self._policy.most_files or self._rewrite is not None:
             return False
         self._waits += 1
         if self._writer is not None and not self._writer.wait(self._rewrite_seconds):
             raise StorageError(
                 errno.ETIMEDOUT,
-                f"slot {task.slot} of operator {task.operator!r} has {deltas} deltas, and "
-                f"rewriting them did not end within {self._rewrite_seconds:.0f} s: the storage is too slow for this "
-                f"rate of batches. Nothing is lost; make batches larger, or the storage faster.",
+                f"slot {task.slot} of operator {task.operator!r} has {deltas} deltas, and their rewrite did not end "
+                f"within {self._rewrite_seconds:.0f} s: the storage is too slow for this rate of batches. Nothing is "
+                f"lost. Make batches larger, or the storage faster.",
+                operator=task.operator,
+                slot=task.slot,
+                batch=task.batch.id,
             )
         self._fetch_rewrite()
         return self._rewrite is None
 
     def _kept_small(self, task: SlotTask, delta: WrittenFile) -> WrittenState:
-        """A delta, or the whole state if the chain gets long or a state might be larger than it may be."""
-        limit = self._state_limit
-        if len(task.chain.files) < self._policy.rewrite_at and (
-            limit is None or self._largest(task, delta) <= limit
-        ):
+        """Return a delta, or the whole state if the chain is long or a state may exceed the limit."""
+        limit = self._limit
+        if len(task.chain.files) < self._policy.rewrite_at and (limit is None or limit.fits(task, delta)):
             return self._state(task, "delta", delta)
         whole = self._whole()
         if limit is not None:
-            check_state_sizes(StateFileReader.of_bytes(whole.data), limit, task.operator)
+            limit.check(task, whole)
         return self._state(task, "base", whole)
-
-    def _largest(self, task: SlotTask, delta: WrittenFile) -> int:
-        """A bound on the largest state: what the chain and the delta hold of it, superseded or not."""
-        total: Counter[str] = Counter(state_sizes(StateFileReader.of_bytes(delta.data)))
-        for file in task.chain.files:
-            if file.id not in self._sizes:
-                self._sizes[file.id] = state_sizes(open_state_file(None, file, contents=task.contents))
-            total.update(self._sizes[file.id])
-        self._sizes = {file.id: self._sizes[file.id] for file in task.chain.files}
-        return max(total.values(), default=0)
 
     def _whole(self) -> WrittenFile:
         with self.backend.snapshot() as now:
@@ -330,13 +319,13 @@ class SlotCheckpoint:
     # -- rewriting in the background ------------------------------------------------------------------------
 
     def _look_after_rewrite(self, task: SlotTask) -> None:
-        """Forget a rewrite that was adopted or is not wanted any more; begin one that is."""
+        """Drop a rewrite that was adopted or is no longer ordered; begin one that is ordered."""
         order = task.rewrite
         if self._rewrite is not None and (order is None or order.id != self._rewrite.order):
             self._rewrite = None
         if order is None or self._writer is None or self._writer.order is not None or self._rewrite is not None:
             return
-        if order.chain.attempt == self._attempt:  # the state as committed, before this transaction touches it
+        if order.chain.attempt == self._attempt:  # the committed state, before this transaction changes it
             self._writer.begin(order, self.backend, self.backend.snapshot(), task.holder.incarnation)
 
     def _fetch_rewrite(self) -> None:
@@ -361,6 +350,6 @@ def _background_failure(error: Exception) -> StorageError:
     number = error.errno if isinstance(error, OSError) and error.errno else errno.EIO
     return StorageError(
         number,
-        f"a base or merged delta could not be written in the background: {error}. Nothing is lost: all that was "
-        f"committed is in the deltas. Run the batch again; the rewrite is tried again as well.",
+        f"writing a base or merged delta in the background failed: {error}. Nothing is lost: the deltas hold all "
+        f"committed state. Run the batch again; the rewrite is repeated too.",
     )

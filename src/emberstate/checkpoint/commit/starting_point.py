@@ -1,7 +1,7 @@
-"""Which checkpoint a start goes on from.
+"""The checkpoint that a start resumes from: the newest.
 
-The newest one. If it is damaged, that is an error by default; a user may choose to go on from the one before
-instead, and is told what is lost by it.
+If it is damaged, the start fails by default. A user may choose to resume from the newest sound one instead; the log
+says what is lost.
 
 Thread safety: as the storage.
 """
@@ -29,30 +29,32 @@ OnCorruption = Literal["fail", "previous"]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Latest:
-    """What was found."""
+    """The checkpoint to resume from."""
 
     manifest: Manifest | None
-    #: The largest number that is taken, whether that checkpoint is sound or not; 0 if none is.
+    #: The largest number of any checkpoint, sound or damaged; 0 if there is none.
     newest_number: int
 
 
 def find_latest(
     storage: Storage, job: str, number: int | None = None, on_corruption: OnCorruption = "fail"
 ) -> Latest:
-    """The checkpoint of `number`, or the newest.
+    """Return the checkpoint of `number`, or the newest.
 
-    With "previous", a checkpoint is taken only after everything that it names was read and is sound.
+    With "previous", a checkpoint counts only after all its files were verified.
 
     Raises:
         CorruptionError: it is damaged; with "previous", all are.
         RestoreRefusedError: it is another job's.
     """
     if on_corruption not in ("fail", "previous"):
-        raise ValueError(f"on_corruption is 'fail' or 'previous', found {on_corruption!r}")
+        raise ValueError(f"on_corruption must be 'fail' or 'previous', got {on_corruption!r}")
     numbers = checkpoint_numbers(storage)
     if not numbers:
         if number is not None:
-            raise CheckpointCollectedError(f"there is no checkpoint {number} in {storage.describe()}, nor any other")
+            raise CheckpointCollectedError(
+                f"there is no checkpoint {number} in {storage.describe()}, nor any other", checkpoint=number
+            )
         return Latest(None, 0)
     if number is not None:
         return Latest(_of_job(read_checkpoint(storage, number), job), numbers[-1])
@@ -62,12 +64,14 @@ def find_latest(
         except CheckpointCollectedError:
             if checkpoint_numbers(storage)[-1:] <= numbers[-1:]:
                 raise
-            return find_latest(storage, job, number, on_corruption)  # a later one has come, and this one gone
+            return find_latest(storage, job, number, on_corruption)  # collected meanwhile; there is a later one
         except CorruptionError as error:
             raise CorruptionError(
-                f"the newest checkpoint is damaged: {error}. There are {len(numbers) - 1} older ones; to go on from "
-                f"the newest sound one, and lose the batches after it, open with on_corruption='previous'; of a "
-                f"pipeline, make a savepoint of an older checkpoint (emberstate savepoint create) and start from that."
+                f"the newest checkpoint is damaged: {error}. There are {len(numbers) - 1} older ones. To resume from "
+                f"the newest sound one, and lose the batches after it, open with on_corruption='previous'; for a "
+                f"pipeline, make a savepoint of an older checkpoint (emberstate savepoint create) and start from that.",
+                path=error.path,
+                checkpoint=numbers[-1],
             ) from error
     return Latest(_newest_sound(storage, job, numbers), numbers[-1])
 
@@ -83,7 +87,7 @@ def _newest_sound(storage: Storage, job: str, numbers: list[int]) -> Manifest:
         if not found:
             if problems:
                 log.warning(
-                    "%s is the newest sound one; %d newer are damaged and given up, with all batches after it: %s",
+                    "resuming from %s, the newest sound one; %d newer are damaged, and their batches are lost: %s",
                     manifest.describe(), numbers.index(numbers[-1]) - numbers.index(number), "; ".join(problems),
                 )  # fmt: skip
             return manifest
@@ -97,14 +101,15 @@ def _newest_sound(storage: Storage, job: str, numbers: list[int]) -> Manifest:
 def _of_job(manifest: Manifest, job: str) -> Manifest:
     if manifest.job != job:
         raise RestoreRefusedError(
-            f"{manifest.describe()} is not of job {job!r}: give every job a location of its own"
+            f"{manifest.describe()} does not belong to job {job!r}. Give every job its own location.",
+            checkpoint=manifest.number,
         )
     return manifest
 
 
 def kept_outputs(storage: Storage, found: Latest) -> tuple[Output, ...] | None:
-    """The outputs of what was found; None if they are gone: before outputs lived as long as their checkpoint, they
-    were deleted once a later batch had committed."""
+    """Return the outputs of the checkpoint; None if they were deleted, as older versions did once a later batch had
+    committed."""
     manifest = found.manifest
     if manifest is None:
         return ()

@@ -1,11 +1,11 @@
-"""`StateChecksum`: a checksum of all that a backend's map states hold, whatever their order, kept change by change.
+"""`StateChecksum`: a checksum of a backend's map states, independent of order, updated with every change.
 
-It is what slots compare that hold one state together: equal state gives equal checksums, whether it was kept in memory
-or restored, since values are hashed as they are stored, and a typed codec stores equal values as equal bytes. Pickle
-does not: of a pickled value only its user key counts.
+Slots that hold the same state compare it. Equal state has equal checksums, whether it was kept in memory or restored:
+values are hashed as they are stored, and a typed codec stores equal values as equal bytes. Pickle does not, so of a
+pickled value only the user key counts.
 
-Of each state it is the sum of its entries' hashes modulo 2**128. A change takes off the hash of what was there and adds
-that of what is, so it costs what was changed.
+The checksum of a state is the sum of its entries' hashes modulo 2**128. A change subtracts the old entry's hash and
+adds the new one's, so the cost follows the changes.
 
 Thread safety: one thread, the backend's owner.
 """
@@ -28,12 +28,12 @@ class StateChecksum:
     """The checksum of each map state: `apply` state files, then `commit` what they changed or roll it back."""
 
     def __init__(self) -> None:
-        self._hashes: dict[str, dict[bytes, int]] = {}  # by state and user key; nothing for what is not there
+        self._hashes: dict[str, dict[bytes, int]] = {}  # by state and user key
         self._totals: dict[str, int] = {}
-        self._before: list[tuple[str, bytes, int]] = []  # since the last commit: what was there
+        self._before: list[tuple[str, bytes, int]] = []  # the old hashes, since the last commit
 
     def apply(self, file: bytes) -> None:
-        """Follow the rows of a delta; or those of a base, if there is nothing yet."""
+        """Apply the rows of a delta; or of a base, if nothing was applied before."""
         reader = StateFileReader.of_bytes(file)
         states = [(state.name, state.type is not None and state.type.kind == PICKLE) for state in reader.meta.states]
         for _, batch in reader.batches():
@@ -45,19 +45,19 @@ class StateChecksum:
                         self._set(name, known, 0)
                 elif op == _REMOVED:
                     self._set(name, user_key, 0)
-                else:  # PUT: of maps there is nothing else
+                else:  # PUT, the only other step of a map
                     self._set(name, user_key, _hash(user_key, b"" if pickled else value))
 
     def totals(self) -> dict[str, str]:
-        """The checksum of every state that holds anything."""
+        """Return the checksum of every state that is not empty."""
         return {name: f"{self._totals[name]:032x}" for name, entries in self._hashes.items() if entries}
 
     def commit(self) -> None:
-        """Keep what was applied."""
+        """Make the applied changes permanent."""
         self._before.clear()
 
     def roll_back(self) -> None:
-        """Be as at the last commit."""
+        """Undo the changes since the last commit."""
         undone, self._before = self._before, []
         for name, user_key, before in reversed(undone):
             self._set(name, user_key, before)
@@ -73,6 +73,6 @@ class StateChecksum:
 
 
 def _hash(user_key: bytes, value: bytes | None) -> int:
-    """Of one entry: of its parts and where the first ends; never 0."""
+    """Return the hash of an entry, including the length of its user key; never 0."""
     parts = len(user_key).to_bytes(8, "little") + user_key + (b"" if value is None else b"\1" + value)
     return int.from_bytes(hashlib.blake2b(parts, digest_size=_BYTES).digest(), "little") or 1

@@ -21,49 +21,14 @@ import zlib
 from collections.abc import Callable, Iterator
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from emberstate.checkpoint.files.batches import read_message
 from emberstate.checkpoint.files.footer import END_OF_STREAM, HEAD, TAIL, footer_length, parse_footer
 from emberstate.checkpoint.files.limits import DEFAULT_LIMITS, FileLimits
 from emberstate.checkpoint.files.meta import BatchEntry, FileMeta, index_from_json
-from emberstate.errors import CorruptionError, RestoreRefusedError, StorageError
+from emberstate.errors import CorruptionError, RestoreRefusedError
 from emberstate.keygroups import KeyGroupRange
 from emberstate.storage.checksums import checksum
-
-_CELLS = ("key", "namespace", "user_key", "value")
-
-
-def state_sizes(reader: StateFileReader) -> dict[str, int]:
-    """The encoded bytes of every state's rows: keys, namespaces, user keys and values, before compression."""
-    sizes = {state.name: 0 for state in reader.meta.states}
-    names = [state.name for state in reader.meta.states]
-    for _, batch in reader.batches():
-        bytes_of_rows = pa.array([0] * len(batch), pa.int64())
-        for cell in _CELLS:
-            length = pc.fill_null(pc.binary_length(batch.column(cell)), 0)
-            bytes_of_rows = pc.add(bytes_of_rows, pc.cast(length, pa.int64()))
-        table = pa.table({"state": batch.column("state"), "bytes": bytes_of_rows})
-        for row in table.group_by("state").aggregate([("bytes", "sum")]).to_pylist():
-            sizes[names[row["state"]]] += row["bytes_sum"]
-    return sizes
-
-
-def check_state_sizes(reader: StateFileReader, limit: int, operator: str) -> None:
-    """Raise `StorageError` for the largest state, if it exceeds the limit."""
-    sizes = state_sizes(reader)
-    if not sizes:
-        return
-    name = max(sizes, key=lambda state: sizes[state])
-    if sizes[name] > limit:
-        raise StorageError(
-            f"state {name!r} of operator {operator!r} has {sizes[name]:,} bytes in one slot; a MemoryStateBackend "
-            f"keeps checkpoints in the coordinator's memory and takes at most {limit:,} bytes per state. Use "
-            f"FsStateBackend(uri), or MemoryStateBackend(max_state_size=…) if the memory is there.",
-            operator=operator,
-            state=name,
-        )
-
 
 #: What is read of the end at first; the footer of a delta fits, and that of most bases.
 _FIRST_READ = 64 * 1024

@@ -8,7 +8,7 @@ Thread safety: as the storage.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from emberstate.checkpoint.files.limits import DEFAULT_LIMITS, FileLimits
@@ -16,10 +16,13 @@ from emberstate.checkpoint.files.reader import StateFileReader
 from emberstate.checkpoint.manifest.model import FileRef, StateFile
 from emberstate.errors import CorruptionError
 from emberstate.storage.checksums import checksum, checksum_of
-from emberstate.storage.interface import Storage
+from emberstate.storage.interface import Storage, StorageOutcomeUnknownError
 
 #: Files up to this size are read in one request.
 WHOLE_BYTES: Final = 256 * 1024
+
+#: How often a create with an unknown outcome is tried.
+_TRIES: Final = 5
 
 #: Bytes that verifying holds in memory at once.
 _CHUNK_BYTES: Final = 8 * 1024 * 1024
@@ -29,6 +32,16 @@ def store_file(storage: Storage, path: str, parts: Sequence[bytes]) -> FileRef:
     """Write a new file, durable on return, and return a reference to it."""
     storage.write_new(path, parts)
     return FileRef(path, sum(len(part) for part in parts), checksum_of(parts))
+
+
+def create_surely(storage: Storage, path: str, data: bytes, retried: Callable[[], None] = lambda: None) -> bool:
+    """As `create_if_absent`; after an unknown outcome, call `retried` and try again with the same bytes."""
+    for _ in range(_TRIES - 1):
+        try:
+            return storage.create_if_absent(path, data)
+        except StorageOutcomeUnknownError:
+            retried()
+    return storage.create_if_absent(path, data)
 
 
 def read_ref(storage: Storage, ref: FileRef) -> bytes:
