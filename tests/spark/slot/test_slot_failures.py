@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import traceback
 from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 
 from emberstate.errors import (
     CorruptionError,
+    EmberstateError,
     InstallationError,
     RowTypeError,
     SlotError,
@@ -21,7 +23,7 @@ from emberstate.errors import (
     StorageError,
     UserFunctionError,
 )
-from emberstate.spark.slot.failure import failure_of, raised
+from emberstate.spark.slot.failure import emberstate_error, failure_of, noting_place, raised
 from emberstate.spark.slot.messages import program_digest
 from tests.spark.slot.slot_job import Job, batch_of
 from tests.spark.slot.slot_world import World, open_world
@@ -160,6 +162,24 @@ def test_a_slot_that_cannot_start_says_what_it_printed(world: World, monkeypatch
     monkeypatch.setattr(sys, "executable", str(folder / "no python"))
     with pytest.raises(SlotError, match="no python"):
         job.attempted([("a", 1, "")])
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        StorageError(28, "writing x:\nno room", path="x", slot=1),
+        CorruptionError("bad\n  place: {'slot': 2}", state="sum", key=("ann", 7)),
+        UserFunctionError("no attributes"),
+    ],
+)
+def test_the_text_of_a_traceback_becomes_the_error_again(error: EmberstateError) -> None:
+    """Catches: an error that has lost its number, or its place, between a task and the driver."""
+    with pytest.raises(type(error)) as caught, noting_place():
+        raise error
+    shown = "".join(traceback.format_exception(caught.value))
+    found = emberstate_error(RuntimeError(f"Job aborted: {shown}\n\tat org.apache.spark\n\nDriver stacktrace:"), "here")
+    assert type(found) is type(error) and str(found) == str(error)
+    assert found.place == error.place and getattr(found, "errno", None) == getattr(error, "errno", None)
 
 
 def test_errors_keep_class_number_and_place_on_their_way() -> None:

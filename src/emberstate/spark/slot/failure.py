@@ -126,6 +126,8 @@ def _known_class(kind: type[BaseException]) -> type[EmberstateError] | None:
 
 _RAISED: Final = re.compile(r"^(?:emberstate\.errors\.)(\w+): (.*)", re.MULTILINE | re.DOTALL)
 _END: Final = re.compile(r"\n+ ?(?:\tat |SQLSTATE:|JVM stacktrace:|Driver stacktrace:|During handling of the above)")
+#: How the text of an `OSError` with a number begins.
+_NUMBER: Final = re.compile(r"\[Errno (\d+)\] ")
 #: Parts of Spark's message for a job that ended with its query.
 _STOPPED: Final = ("part of cancelled job group", "java.lang.InterruptedException")
 _JVM: Final = "\n\nJVM stacktrace:"
@@ -149,7 +151,9 @@ def emberstate_error(error: BaseException, where: str) -> errors.EmberstateError
         return None
     text = _END.split(found[2], maxsplit=1)[0].rstrip()
     message, noted, place = text.rpartition(f"\n{_NOTE}")
-    return kind(message, **_place_of(place)) if noted else kind(text)  # it says where
+    made = kind(message, **_place_of(place)) if noted else kind(text)  # it says where
+    number = _NUMBER.match(str(made)) if isinstance(made, OSError) else None
+    return made if number is None else kind(int(number[1]), str(made)[number.end() :], **made.place)
 
 
 @contextlib.contextmanager
