@@ -101,13 +101,13 @@ UNRUN_COMMANDS = [
 NOT_RUN = [(file, block) for file in run_documents() for block in python_blocks(file, run=False)]
 
 
-#: It starts Spark several times.
-_LONG = "state-tables.md"
+#: They start Spark several times.
+_LONG = ("state-tables.md", "survive-a-kill.md")
 
 
 @pytest.mark.parametrize(
     "file",
-    [pytest.param(file, marks=[pytest.mark.long] if file.name == _LONG else []) for file in PAGES],
+    [pytest.param(file, marks=[pytest.mark.long] if file.name in _LONG else []) for file in PAGES],
     ids=lambda file: str(file.relative_to(ROOT)),
 )
 def test_code_runs(file: Path, tmp_path: Path) -> None:
