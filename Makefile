@@ -46,8 +46,9 @@ long: build ## what takes long: killed drivers and executors, a cluster, the pro
 again: build ## make test ten times: three times beside eight busy loops, once in another order
 	@tools/again.sh
 
-bench: build ## the benchmarks; the table is printed and saved
+bench: build ## the benchmarks; the table is printed and saved, and docs/benchmarks.md written
 	@$(PYTHON) -m benchmarks.run
+	@$(PYTHON) -m benchmarks.page
 
 stress: build ## ten million random operations with overlapping snapshots; a thousand histories of killed processes, twenty of Spark jobs
 	@$(PYTHON) -m tests.stress.state_map_stress --operations 10000000 --record
