@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -128,3 +130,24 @@ def test_a_module_without_a_layer(tmp_path: Path) -> None:
     [found] = violations(tree(tmp_path, {"utils.py": "import emberstate.spark"}))
 
     assert found.startswith("emberstate/utils.py: utils has no place in LAYERS")
+
+
+def backend_checks(source: Path) -> list[str]:
+    """Where a layer above the backends asks for the class of a backend, its table or its loader: a line each."""
+    found = []
+    for layer in ("checkpoint", "runtime", "spark", "testing", "cli"):
+        for file in sorted((source / "emberstate" / layer).rglob("*.py")):
+            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+                match node:
+                    case ast.Call(func=ast.Name(id="isinstance" | "issubclass"), args=[_, kinds]):
+                        names = {name.id for name in ast.walk(kinds) if isinstance(name, ast.Name)}
+                        if any(re.fullmatch(r"(Heap|RocksDB|Bulk)(?!StateBackend)\w+", name) for name in names):
+                            found.append(f"{file.relative_to(source)}:{node.lineno}")
+    return found
+
+
+def test_no_layer_asks_which_backend_it_has(tmp_path: Path) -> None:
+    """Catches: a third backend that a checkpoint cannot restore, because it knows the two by their classes."""
+    assert backend_checks(SOURCE) == []
+    asks = "x = 1\nassert isinstance(backend, int | HeapKeyedStateBackend)\nassert isinstance(b, RocksDBStateBackend)"
+    assert backend_checks(tree(tmp_path, {"checkpoint/x.py": asks})) == ["emberstate/checkpoint/x.py:2"]

@@ -27,6 +27,7 @@ from emberstate.state.changes import Op
 from emberstate.state.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 from emberstate.state.keyed_state_snapshot import KeyedStateSnapshot
 from tests.checkpoint.files.state_file_world import MAX_PARALLELISM, Profile, content_of, do, handle, make_backend
+from tests.raising import raising
 
 
 def base_of(backend: HeapKeyedStateBackend, snapshot: KeyedStateSnapshot) -> bytes:
@@ -122,7 +123,7 @@ def test_what_cannot_be_encoded_names_state_key_and_path(state: str, new: bool) 
     backend.set_current_key("ann")
     value: Any = {"profile": Profile("Ann", []), "drafts": [1], "notes": {"a": b"1"}}[state]
     wrong: Any = {"profile": Profile("Ann", [5]), "drafts": ["x"], "notes": {"a": "x"}}[state]  # type: ignore[list-item]
-    path = {"profile": r"\$\.tags\[0\]", "drafts": r"\$\[0\]", "notes": r"\$\['a'\]"}[state]
+    field = {"profile": "$.tags[0]", "drafts": "$[0]", "notes": "$['a']"}[state]
     handled = handle(backend, state, "w1")
     store = {"profile": "update", "drafts": "add", "notes": "put"}[state]
     arguments = ((1, "a"),) if state == "notes" else ()
@@ -130,7 +131,7 @@ def test_what_cannot_be_encoded_names_state_key_and_path(state: str, new: bool) 
         getattr(handled, store)(*arguments, value)
     with backend.snapshot() as snapshot:
         getattr(handled, store)(*arguments, wrong)
-        with pytest.raises(StateTypeError, match=f"state '{state}', key 'ann', namespace 'w1': {path}: expected"):
+        with raising(StateTypeError, "namespace 'w1'", state=state, key="ann", field=field):
             write_delta(backend, snapshot)
         backend.roll_back(snapshot)
 

@@ -17,7 +17,7 @@ import cython
 
 from emberstate.checkpoint.files.bindings import StateBinding
 from emberstate.checkpoint.files.sorted_rows import CHUNK_BYTES, CHUNK_ROWS, Rows, check_size
-from emberstate.errors import CodecError, StateTypeError
+from emberstate.errors import CodecError, EmberstateError, StateTypeError
 from emberstate.state.changes import Op
 
 if not cython.compiled:  # compiled, these are C constants of the .pxd file
@@ -212,9 +212,10 @@ class EntryEncoder:
         if self.held >= _CHUNK_BYTES or len(self.keys) >= _CHUNK_ROWS:
             self.flush()
 
-    def refusal(self, key: Any, namespace: Any, error: Exception) -> StateTypeError:
+    def refusal(self, key: Any, namespace: Any, error: EmberstateError) -> StateTypeError:
         """The error, with its place."""
-        return StateTypeError(f"{self.binding.label}, key {key!r}, namespace {namespace!r}: {error}")
+        text = f"{self.binding.label}, key {key!r}, namespace {namespace!r}: {error}"
+        return StateTypeError(text, state=self.binding.stored.name, key=key, field=error.field)
 
 
 def encode_changes(encoders: dict[str, EntryEncoder], changes: Iterable[tuple[str, int, Any]]) -> None:
