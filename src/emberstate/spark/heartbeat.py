@@ -1,8 +1,8 @@
-"""`Ticks`: batches that a stream has without data, as the driver sees them: heartbeats, and what closes windows at the
+"""`Ticks`: batches of a stream without data, on the driver's side: heartbeats, and the batch that closes windows at the
 end of what is available now.
 
-Spark decides when there is a batch, and numbers it; all that can be done is to have a source that moves (`heartbeat`).
-Whether a query has that source is settled when it is new: Spark refuses one with another number of sources.
+Spark decides when there is a batch, and numbers it; a source that advances (`heartbeat_source`) makes it start one. A
+new query gets that source or does not, for good: Spark rejects a query with another number of sources.
 
 Thread safety: the driver's thread, then that of the query's batches.
 """
@@ -31,8 +31,8 @@ AtEnd = Literal["wait", "close"]
 _log = logging.getLogger("emberstate.spark")
 
 _NO_SOURCE: Final = (
-    "was started without, and Spark lets no query have another number of sources. Start it with a new checkpoint from "
-    "a savepoint of the job"
+    "was started without, and Spark lets no query change its number of sources. Start a query with a new checkpoint "
+    "from a savepoint of the job"
 )
 
 
@@ -42,7 +42,7 @@ class Ticks:
     def __init__(
         self, plan: PipelinePlan, spark: SparkSession, heartbeat: Duration | None, available_now: bool, at_end: AtEnd
     ) -> None:
-        """Ticks whose files are in Spark's own temporary directory, which goes with Spark."""
+        """The files of the ticks are in Spark's own temporary directory, which Spark deletes."""
         from emberstate.spark.heartbeat_source import UNASKED
 
         self.heartbeat = heartbeat is not None
@@ -54,7 +54,7 @@ class Ticks:
         self._unasked = self._wanted.with_suffix(UNASKED)
 
     def added_to(self, frame: DataFrame) -> DataFrame:
-        """The stream, with batches that have no rows."""
+        """The stream, with the source of ticks, which has no rows."""
         from pyspark.sql import functions as F
 
         from emberstate.spark.heartbeat_source import HEARTBEAT_FORMAT, HeartbeatSource
@@ -70,7 +70,7 @@ class Ticks:
         )
 
     def follow(self, last: Batch | None) -> None:
-        """Want a batch more at the end of what is available, or none, by the last one that was committed."""
+        """Ask for one more batch at the end of what is available, or for none, by the last committed batch."""
         if not self._available_now:
             return
         if last is not None and not last.ended and (self._closes or leaves_time(self._plan, last)):
@@ -80,7 +80,7 @@ class Ticks:
 
     @contextlib.contextmanager
     def cleared_on_failure(self) -> Iterator[None]:
-        """Leave no file if a batch fails: none follows."""
+        """Delete the files if a batch fails: no batch follows."""
         try:
             yield
         except BaseException:
@@ -89,20 +89,20 @@ class Ticks:
             raise
 
     def end_input(self, source: str, last: Batch | None) -> bool:
-        """Whether the input ends with the batch of this source position: nothing has moved but the ticks."""
+        """Whether the input ends with the batch of this source position: only the ticks have advanced."""
         return self._closes and last is not None and json.loads(source)[:-1] == json.loads(last.source)[:-1]
 
     def check_source(self) -> None:
-        """Say that Spark will not ask for a batch more; in a batch, before anything is done."""
+        """In a batch, before it begins: raise or warn if Spark will not ask for one more batch."""
         if not self._unasked.exists():
             return
         self._unasked.unlink()
         told = (
             "a source of this stream does not support availableNow, so Spark reads all of it in a single batch, and "
-            "there is none to close windows in"
+            "no batch follows to close windows in"
         )
         if self._closes:
-            raise LifecycleError(f"at_end='close' cannot be done: {told}. Nothing of this batch is done.")
+            raise LifecycleError(f"at_end='close' is not possible: {told}. The batch was not begun.")
         _log.warning("Windows that the last rows would close stay open until there is more data: %s", told)
 
 
@@ -114,16 +114,16 @@ def ticks_of(
     trigger: Any,
     at_end: AtEnd,
 ) -> Ticks | None:
-    """The ticks that a query is to have; None if it needs none.
+    """The ticks of a query; None if it needs none.
 
     Raises:
-        StateDeclarationError: what is asked for cannot be had.
+        StateDeclarationError: heartbeat or at_end is not possible with this query.
     """
     from emberstate.spark.heartbeat_source import CAN_CLOSE
 
     available_now = bool((trigger or {}).get("availableNow"))
     if at_end not in ("wait", "close"):
-        raise StateDeclarationError(f"at_end is 'wait' or 'close', found {at_end!r}")
+        raise StateDeclarationError(f"at_end: expected 'wait' or 'close', got {at_end!r}")
     timed = plan.event_time_stage is not None
     if at_end == "close" and not (available_now and timed and CAN_CLOSE):
         raise StateDeclarationError(
@@ -149,12 +149,12 @@ def ticks_of(
 def _milliseconds(heartbeat: Duration) -> int:
     milliseconds = as_duration(heartbeat, "heartbeat").total_seconds() * 1000
     if milliseconds < 100:
-        raise StateDeclarationError(f"a heartbeat is at least 100 milliseconds, found {heartbeat!r}")
+        raise StateDeclarationError(f"heartbeat: expected at least 100 milliseconds, got {heartbeat!r}")
     return int(milliseconds)
 
 
 def _has_ticks(spark: SparkSession, checkpoint: str) -> bool | None:
-    """Whether the query of a checkpoint location has the source of ticks; None if it has begun no batch."""
+    """Whether the query of a checkpoint location has the source of ticks; None if it has no batch yet."""
     jvm: Any = spark._jvm
     folder = jvm.org.apache.hadoop.fs.Path(checkpoint, "offsets")
     files = folder.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())

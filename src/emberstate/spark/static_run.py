@@ -1,9 +1,9 @@
-"""`run_static`: a static DataFrame through a pipeline, as batches of its own, with checkpoints in a scratch place.
+"""`run_static`: runs a static DataFrame through a pipeline in batches, with checkpoints in a scratch location.
 
-Rows are split into batches by event time, so that time goes forward from batch to batch; without event time by key, so
-that the rows of a key are together.
+Rows are split into batches by event time, so that time advances from batch to batch; without event time by key, so that
+the rows of a key stay together.
 
-Thread safety: the caller's thread; the progress bar has a thread of its own, which only asks Spark how far it is.
+Thread safety: the caller's thread; the progress bar has a thread of its own, which only reads Spark's status.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ def run_static(
 ) -> list[Progress]:
     """Run all rows; see `Pipeline.run`."""
     if type(batches) is not int or batches < 1:
-        raise StateDeclarationError(f"batches is a positive number, found {batches!r}")
+        raise StateDeclarationError(f"batches: expected a positive number, got {batches!r}")
     scratch = plan.backend.scratch()
     start = None if savepoint is None else SavepointStart(savepoint, plan.backend, "elsewhere")
-    # Its slots are of no use to anybody afterwards.
+    # Its slots are of no use afterwards.
     idle = min(as_duration(plan.slot_idle, "slot_idle"), _SLOT_IDLE)
-    # The times of rows that are all there have nothing to do with the clock.
+    # Rows that are all here are never idle.
     stages = tuple(stage.never_idle() for stage in plan.stages)
     try:
         runner = BatchRunner(
@@ -96,14 +96,14 @@ def _part(number: int, parts: int) -> SourcePosition:
 
 
 def _split(plan: PipelinePlan, df: DataFrame, batches: int) -> Iterator[DataFrame]:
-    """As many DataFrames as there are to be batches; some may be empty."""
+    """One DataFrame per batch; some may be empty."""
     from pyspark.sql import functions as F
 
     stage = plan.stages[0]
     tagged = plan.other_input is not None
     if stage.input.event_time is None or (tagged and stage.second is None):
         if tagged:
-            raise StateDeclarationError("a run with two inputs is split by the event time of both only: batches=1")
+            raise StateDeclarationError("two inputs can be split only by the event time of both: use batches=1")
         keys = [F.col(f"`{name}`") for name in stage.input.key_columns]
         part = F.pmod(F.xxhash64(*(key.cast("string") for key in keys), F.lit("run")), F.lit(batches))
         for number in range(batches):
@@ -124,7 +124,7 @@ def _split(plan: PipelinePlan, df: DataFrame, batches: int) -> Iterator[DataFram
         if high is not None:
             chosen = chosen & (F.col(TIME_COLUMN) < high)
         if low is None:
-            chosen = chosen | F.col(TIME_COLUMN).isNull()  # refused by the slot, not lost on the way there
+            chosen = chosen | F.col(TIME_COLUMN).isNull()  # so that the slot rejects it
         yield timed.filter(chosen).drop(TIME_COLUMN)
 
 
@@ -132,12 +132,12 @@ def _discard(scratch: StateBackend) -> None:
     try:
         scratch.discard()
     except OSError as error:
-        _log.warning("What the run wrote could not be deleted: %s", error)
+        _log.warning("Deleting the scratch files of a run failed: %s", error)
 
 
 @contextlib.contextmanager
 def _bar(spark: SparkSession, name: str, batches: int) -> Iterator[Any]:
-    """A progress bar on the terminal: batches done, and how far Spark is in the present one."""
+    """A progress bar on the terminal: batches done, and Spark's share of the present one."""
     from rich.console import Console
     from rich.progress import Progress as Bar
 

@@ -56,7 +56,7 @@ def test_other_outputs_are_refused(now: list[Stage]) -> None:
 
 def test_a_record_that_is_no_schema_is_damage() -> None:
     """Catches: a manifest that was tampered with blamed on the program."""
-    with pytest.raises(CorruptionError, match=r"checkpoint 1 of job 'job'.*makes no sense"):
+    with pytest.raises(CorruptionError, match="checkpoint 1 of job 'job'"):
         delivered([Stage("a", {"main": "x integr"})], [A])
 
 

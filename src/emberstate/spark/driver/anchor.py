@@ -1,16 +1,15 @@
-"""`Anchor`: what draws the tasks of a slot to the executor that has the slot.
+"""`Anchor`: ties the tasks of a slot to the executor that has the slot.
 
-It is a DataFrame of one row per slot, each in a partition of its own that says which executor it would like to run on.
-A keyed stage joins its rows with it, and Spark runs a task where a partition that it reads wants to be, if it can. The
-join costs nothing: both sides are partitioned alike, so that no row of either moves. In local mode there is one
-executor and nothing to draw.
+It is a DataFrame of one row per slot, each in a partition of its own with a preferred executor. A keyed stage joins its
+rows with it, and Spark runs a task where a partition that it reads prefers to be, if it can. The join costs nothing:
+both sides are partitioned alike, so no row moves. In local mode there is one executor, and no anchor.
 
-When executors come or go, slots are placed anew: those of an executor that is gone, and as many others as it takes for
-each executor to have its share. A slot that finds itself elsewhere restores; it is a matter of speed alone.
+When executors come or go, slots are assigned anew: those of an executor that is gone, and as many others as it takes
+for each executor to have its share. A slot whose task runs elsewhere restores its state; only speed depends on it.
 
-Of Spark's inside this needs: an RDD with preferred locations, and a logical plan over an RDD that knows how it is
-partitioned, which is what a local checkpoint leaves. If a version of Spark has it otherwise, a warning says so once,
-and tasks run where Spark likes.
+Of Spark's internals this needs an RDD with preferred locations, and a logical plan over an RDD with a known
+partitioning, which a local checkpoint leaves. If a version of Spark differs, a warning says so once, and tasks run
+where Spark decides.
 
 Thread safety: the driver's thread.
 """
@@ -30,8 +29,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("emberstate.spark")
 
-#: An application as young as this may still get executors, in seconds; the first slots wait until none has come for
-#: a while.
+#: An application younger than this may still get executors, in seconds; the first slots wait until none has come for
+#: `_SETTLED_SECONDS`.
 _YOUNG_SECONDS: Final = 30.0
 _SETTLED_SECONDS: Final = 1.0
 _POLL_SECONDS: Final = 0.05
@@ -51,7 +50,7 @@ class Anchor:
         self.placement: dict[int, str] = {}
 
     def frame(self, spark: SparkSession) -> DataFrame | None:
-        """The anchor for a stage, laid anew if executors have changed; None where none is needed.
+        """The anchor for a stage, made anew if executors have changed; None where none is needed.
 
         Adaptive execution must be off in the session.
         """
@@ -60,23 +59,23 @@ class Anchor:
         executors = executor_ids(spark) if self._session is not None else _settled(spark)
         same_session = self._session is not None and self._session.equals(spark._jsparkSession)
         if not executors:
-            return None  # there will be some: Spark waits for them, and says so
+            return None  # Spark waits for executors, and says so
         if self._frame is None or executors != self._executors or not same_session:
-            self._lay(spark, executors)
+            self._make(spark, executors)
         return self._frame
 
     def release(self) -> None:
-        """Forget the frame."""
+        """Drop the frame."""
         self._frame = None
 
-    def _lay(self, spark: SparkSession, executors: frozenset[str]) -> None:
+    def _make(self, spark: SparkSession, executors: frozenset[str]) -> None:
         try:
             details = _details(spark, executors)
             if not details:
-                return  # they are known in a moment
+                return  # Spark will know them soon
             cores = {ident: details[ident][1] for ident in preference(self._job, details)}
             placement = assign(self._parallelism, cores, self.placement)
-            # The form in which Spark's scheduler takes an executor for a location.
+            # An executor, as Spark's scheduler writes a location.
             locations = [f"executor_{details[ident][0]}_{ident}" for ident in placement.values()]
             self._frame = located_slots(spark, locations)
         except Exception as error:
@@ -94,7 +93,7 @@ class Anchor:
 
 
 def located_slots(spark: SparkSession, locations: list[str]) -> DataFrame:
-    """A DataFrame of a row per location, 0, 1, 2 …, each in the partition of its number, which prefers the location."""
+    """A DataFrame of the rows 0, 1, 2 …, each in the partition of its number, which prefers that location."""
     from pyspark.sql import DataFrame
     from pyspark.sql import functions as F
 
@@ -102,7 +101,7 @@ def located_slots(spark: SparkSession, locations: list[str]) -> DataFrame:
     jvm, gateway, count = context._jvm, context._gateway, len(locations)
     assert jvm is not None and gateway is not None
     slots = spark.range(0, count, 1, 1).select(F.col("id").cast("int").alias(SLOT_COLUMN))
-    # It is never evaluated. Its plan is one over an RDD that is partitioned by slot: that RDD is exchanged.
+    # Never evaluated: its plan is over an RDD partitioned by slot, and that RDD is replaced.
     plan = slots.repartitionById(count, F.col(SLOT_COLUMN)).localCheckpoint(eager=False)._jdf.queryExecution().logical()
     pairs = []
     for slot, location in enumerate(locations):
@@ -121,13 +120,13 @@ def located_slots(spark: SparkSession, locations: list[str]) -> DataFrame:
 
 
 def executor_ids(spark: SparkSession) -> frozenset[str]:
-    """The executors that are there."""
+    """The ids of the executors."""
     ids: str = spark.sparkContext._jsc.sc().getExecutorIds().mkString(",")
     return frozenset(ids.split(",")) - {""}
 
 
 def _details(spark: SparkSession, executors: frozenset[str]) -> dict[str, tuple[str, int]]:
-    """Host and cores of those executors that Spark has an account of yet."""
+    """Host and cores of those executors that Spark's status store has."""
     known = spark.sparkContext._jsc.sc().statusStore().executorList(True)
     found = {}
     for number in range(known.size()):
@@ -138,7 +137,7 @@ def _details(spark: SparkSession, executors: frozenset[str]) -> dict[str, tuple[
 
 
 def _settled(spark: SparkSession) -> frozenset[str]:
-    """The executors, once no more seem to come: they start one after the other when an application does."""
+    """The executors, once no more come: after the start of an application they appear one after the other."""
     born: float = spark.sparkContext.startTime / 1000
     executors, since = executor_ids(spark), time.monotonic()
     while time.time() - born < _YOUNG_SECONDS:

@@ -1,6 +1,6 @@
-"""A pipeline's job, opened: its stages with the columns that they get, and the coordinator of its checkpoints.
+"""Opens a pipeline's job: its stages with their columns, and the coordinator of its checkpoints.
 
-Thread safety: pure functions, apart from what opening a job writes; the driver's thread.
+Thread safety: the driver's thread. Only `open_job` writes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def stage_specs(
     others: Mapping[str, RowType],
     parallelism: int,
 ) -> list[StageSpec]:
-    """The stages, each with the columns of what it reads; `row_types` are those of the stages' outputs."""
+    """The stages, each with the columns of its input; `row_types` has the outputs of the stages."""
     specs, rows = [], input
     timed = plan.event_time_stage
     follows = [
@@ -65,10 +65,9 @@ def open_job(
     batch: int,
     position: SourcePosition,
 ) -> CheckpointCoordinator:
-    """Take the job over, from its latest checkpoint or, if it has none, from the savepoint that was named.
+    """Take the job over, from its latest checkpoint or, if it has none, from the plan's savepoint.
 
-    A first batch that does not fit what is there is refused before that: an opening would be in the way of whoever it
-    fits.
+    A first batch that does not fit the checkpoint is rejected before that, so that nothing is written.
     """
     operators = []
     for stage, spec in zip(plan.stages, specs, strict=True):
@@ -103,18 +102,20 @@ def open_job(
 
 
 def _warn_of_idle_option(plan: PipelinePlan, storage: Storage) -> None:
-    """Say that a way to start is left alone, since the job goes on from where it was."""
+    """Warn that a way to start has no effect, since the job resumes from its own checkpoints."""
     if plan.savepoint is not None or plan.first_batch:
         start = plan.savepoint
         idle = f"starting_empty_at({plan.first_batch})" if start is None else f"savepoint {start.name!r}"
         _log.warning(
-            "Pipeline %r goes on from its own checkpoints in %s; %s is left alone", plan.name, storage.describe(), idle
+            "Pipeline %r resumes from its own checkpoints in %s; %s has no effect", plan.name, storage.describe(), idle
         )
 
 
 def _checked_savepoint(start: SavepointStart, backend: StateBackend, begins_at: str | None) -> tuple[Storage, str]:
-    """Where the savepoint is, once it is clear where the source goes on; a query that has run before `begins_at` some
-    position of its own."""
+    """The savepoint's storage and name; raises unless the source resumes at its position.
+
+    A query that has run before `begins_at` a position of its own.
+    """
     storage = (start.location or backend).open_storage()
     stored = read_savepoint(storage, start.name).times
     position = None if stored is None else stored.source
@@ -122,16 +123,16 @@ def _checked_savepoint(start: SavepointStart, backend: StateBackend, begins_at: 
         return storage, start.name
     if position is not None and start.source_position != position:
         raise RestoreRefusedError(
-            f"savepoint {start.name!r} was taken at source position {position!r}, and source_position is "
-            f"{start.source_position!r}. Have the new query's source start there (startingOffsets, say) and repeat "
-            f"the position in from_savepoint(…, source_position=…), or say source_position='elsewhere' if rows may "
-            f"be missed or counted twice, or the source is another one."
+            f"savepoint {start.name!r} was taken at source position {position!r}, got "
+            f"source_position={start.source_position!r}. Start the new query's source there (as by startingOffsets) "
+            f"and repeat the position in from_savepoint(…, source_position=…); or write source_position='elsewhere' if "
+            f"rows may be missed or counted twice, or the source is another one."
         )
     if begins_at not in (None, position):
         raise RestoreRefusedError(
             f"savepoint {start.name!r} was taken at source position {position!r}, and the query, which has run before, "
-            f"goes on at {begins_at!r}: the state of what came between is not here. Was the job's location mistyped or "
-            f"deleted? Give the one it had; or start a new query at the savepoint's position; or say "
-            f"source_position='elsewhere' if those rows may be missed, or counted twice."
+            f"resumes at {begins_at!r}: the state of the rows between is not here. If the location is wrong, give the "
+            f"one that the query had; or start a new query at the savepoint's position; or write "
+            f"source_position='elsewhere', if those rows may be missed or counted twice."
         )
     return storage, start.name

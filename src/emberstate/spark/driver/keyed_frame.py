@@ -1,13 +1,13 @@
-"""The plan of a keyed stage: every row with its key group, in the partition of its slot, in order of event time.
+"""The frame of a keyed stage: every row with its key group, in the partition of its slot, in order of event time.
 
-Partition i holds the rows of slot i and no others, whatever adaptive execution would like, so that a task's
-partition id is its slot. With event time, rows are sorted by it within the slot, and rows of the same time keep the
-order in which they came from one input partition: a task that runs again sees them in the same order. Rows that another
-stage put out stay in that order alone; the slot holds them until their time has come.
+Partition i holds exactly the rows of slot i, with adaptive execution off, so a task's partition id is its slot. With
+event time, rows are sorted by it within the slot, and rows of the same time keep their order in one input partition: a
+task that runs again sees them in the same order. Rows that another stage emitted keep that order alone; the slot holds
+them until the watermark has passed their time.
 
-Two inputs come in one DataFrame (`tagged`), so that it is evaluated once: a column `__input` says of which a row is,
-and the rows are structs in `__row0` and `__row1`. Rows of a broadcast input go to every slot, before all others, as
-structs in a column `__broadcast`.
+Two inputs come in one DataFrame (`tagged`), so that it is evaluated once: column `__input` has the input of a row, and
+the rows are structs in `__row0` and `__row1`. Rows of a broadcast input go to every slot, before all others, as
+structs in column `__broadcast`.
 
 Thread safety: pure functions; the driver's thread.
 """
@@ -71,9 +71,9 @@ def tagged(first: DataFrame, second: DataFrame) -> DataFrame:
 
 
 def keyed_frame(frame: DataFrame, stage: StageSpec, anchor: DataFrame | None) -> DataFrame:
-    """The rows, ready for the slots.
+    """The rows as the slots get them.
 
-    `anchor` is a cached row per slot that the rows are joined with, to draw tasks to where the slots are.
+    `anchor` has a row per slot; the join with it ties tasks to the executors of their slots (`Anchor`).
     """
     from pyspark.sql import functions as F
 
@@ -98,7 +98,7 @@ def keyed_frame(frame: DataFrame, stage: StageSpec, anchor: DataFrame | None) ->
     if anchor is not None:
         placed = placed.join(anchor.hint("shuffle_hash"), SLOT_COLUMN, "inner")
     if order:
-        descending = [name != INPUT_COLUMN for name in order]  # broadcast rows have the higher number, and come first
+        descending = [name != INPUT_COLUMN for name in order]  # broadcast rows have the higher number and come first
         placed = placed.sortWithinPartitions(*order, ascending=descending)
     if not stage.has_broadcast:
         return placed.drop(SLOT_COLUMN, TIME_COLUMN, ORDER_COLUMN)
@@ -113,7 +113,7 @@ def _is_broadcast() -> Column:
 
 
 def _by_input(stage: StageSpec, make: _Make) -> Column:
-    """What a row's input says of it; a broadcast row has none of it."""
+    """A column that depends on the row's input; null for a broadcast row."""
     from pyspark.sql import functions as F
 
     if len(stage.inputs) == 1 and not stage.has_broadcast:
@@ -148,10 +148,10 @@ def _time(stage: StageSpec, input: KeyedInput, prefix: str) -> Column:
 
 
 def event_micros(time: Column, zone: str | None) -> Column:
-    """An event time in microseconds since 1970; a wall clock's reading if it is of a zone.
+    """An event time in microseconds since 1970; with a `zone`, the column is a wall clock's reading there.
 
-    Rows are sorted by it, so it is what the slot makes of the reading (`keyed_input`), also where the clock is changed.
-    The session's zone has no part in it: its clock may skip an hour that is in order elsewhere.
+    Rows are sorted by it, so it must equal what the slot computes (`keyed_input`), also where clocks are changed. The
+    session's zone plays no part: its clock may skip an hour that another zone has.
     """
     from pyspark.sql import functions as F
 

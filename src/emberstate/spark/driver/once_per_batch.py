@@ -1,11 +1,10 @@
-"""`once_per_batch`: a job gets a batch of a running query in one call, or is told that it got it already.
+"""`once_per_batch`: rejects a second call with the same batch in one run of a query.
 
-A second call with the same number would be taken for the batch come again: its rows would be dropped, and the output
-of the first would be delivered in their place. Spark itself never calls twice within a run of a query: it ends the run
-when a call fails, and sends the batch again in another. So a second call is a mistake, unless the first one failed and
-the caller tries again.
+A second call would look like the batch sent again: its rows would be dropped, and the output of the first call would be
+delivered again. Spark itself never calls twice within a run of a query: it ends the run when a call fails, and sends
+the batch again in another run. So a second call is a mistake, unless the first one failed and the caller retries.
 
-Thread safety: any thread; of two that call at once, one is refused.
+Thread safety: any thread; of two calls at once, one is rejected.
 """
 
 from __future__ import annotations
@@ -19,18 +18,18 @@ from emberstate.errors import LifecycleError
 from emberstate.spark.driver.source_position import BY_HAND
 
 _lock = threading.Lock()
-#: By job, the run and the number of the last batch that was given to it.
+#: By job: the run and the number of its last batch.
 _given: Final[dict[str, tuple[str, int]]] = {}
 
 
 @contextlib.contextmanager
 def once_per_batch(job: str, run: str, batch: int) -> Iterator[None]:
-    """Refuse what is inside if the job, which is known by this text, has had the batch in this run.
+    """Raise if the job has had this batch in this run; `job` identifies the job.
 
-    A call by hand is not of a run: made again with the same number, it is the batch come again.
+    A call by hand is of no run: a second call with the same number is the batch sent again.
 
     Raises:
-        LifecycleError: it has.
+        LifecycleError: the job has had the batch.
     """
     if run == BY_HAND:
         yield
@@ -40,7 +39,8 @@ def once_per_batch(job: str, run: str, batch: int) -> Iterator[None]:
             raise LifecycleError(
                 f"{job} was called twice with batch {batch} of one query: the rows of the second call would be lost. "
                 f"Give it all rows of a batch in one call, as with first.unionByName(second); or make two pipelines, "
-                f"each with a name and a location of its own."
+                f"each with a name and a location of its own.",
+                batch=batch,
             )
         before = _given.get(job)
         _given[job] = run, batch

@@ -1,7 +1,7 @@
-"""Stored outputs as DataFrames: what a sink gets, and what the next stage reads.
+"""Stored outputs as DataFrames, for sinks and for the next stage.
 
-A DataFrame reads the stored rows each time it is evaluated, wherever: nothing is computed again. Few rows come from
-the driver's memory, many from the files, one task per file.
+A DataFrame reads the stored rows each time it is evaluated; nothing is computed again. Small outputs come from the
+driver's memory, large ones from the files, one task per file.
 
 Thread safety: the driver's thread; readers travel to tasks as values.
 """
@@ -25,10 +25,10 @@ from emberstate.storage.interface import Storage
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: Up to so many bytes go through the driver.
+#: Outputs up to this size go through the driver, in bytes.
 DRIVER_BYTES: Final = 1024 * 1024
 
-#: The bytes of an output, or where they stand.
+#: The bytes of an output, or the file that has them.
 StoredOutput = bytes | FileRef
 
 
@@ -41,7 +41,7 @@ def output_frame(
     if slot_storage is None or size <= DRIVER_BYTES:
         storage, schema = backend.open_storage(), arrow_schema(row_type)
         batches = [batch for output in outputs for batch in _batches(storage, output, row_type)]
-        if not batches:  # pyspark does not take a table of nested columns without any
+        if not batches:  # pyspark rejects a table of nested columns without batches
             batches = [pa.RecordBatch.from_pylist([], schema)]
         table = pa.Table.from_batches(batches, schema)
         return spark.createDataFrame(table, schema=row_type.schema)
@@ -52,7 +52,7 @@ def output_frame(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Reader:
-    """The function of `mapInArrow` that reads the outputs whose numbers come."""
+    """The function of `mapInArrow` that reads the outputs of the numbers it gets."""
 
     outputs: tuple[StoredOutput, ...]
     row_type: RowType

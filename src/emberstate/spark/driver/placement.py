@@ -1,7 +1,7 @@
-"""Which executor has which slot.
+"""Assigns slots to executors.
 
-Every executor gets its share of the slots, by its cores. A slot stays where it is as long as its executor is there and
-has not more than its share: moving one means restoring it.
+Every executor gets its share of the slots, by its cores. A slot stays as long as its executor is alive and has no more
+than its share: a slot that moves restores its state.
 
 Thread safety: pure functions.
 """
@@ -13,16 +13,14 @@ from collections.abc import Iterable, Mapping
 
 
 def shares(parallelism: int, cores: Mapping[str, int], held: Mapping[str, int]) -> dict[str, int]:
-    """How many slots each executor is to have: what its cores say, rounded so that few slots move.
-
-    Where it does not matter who gets one, the first in `cores` do.
+    """The number of slots of each executor, by its cores, rounded so that few slots move. Ties go to the first ones.
 
     >>> shares(5, {"0": 1, "1": 1}, {"0": 1, "1": 4})
     {'0': 2, '1': 3}
     """
     total = sum(cores.values())
     share = {executor: parallelism * count // total for executor, count in cores.items()}
-    # One more for some: those that have one more already, then those that lose most by rounding.
+    # One more for those that have one more already, then for those that lose most by rounding.
     rest = {executor: parallelism * count % total for executor, count in cores.items()}
     by_claim = sorted(
         (one for one in cores if rest[one] > 0), key=lambda one: (held.get(one, 0) <= share[one], -rest[one])
@@ -33,7 +31,7 @@ def shares(parallelism: int, cores: Mapping[str, int], held: Mapping[str, int]) 
 
 
 def preference(job: str, executors: Iterable[str]) -> list[str]:
-    """The executors in an order of the job's own, so that jobs with few slots do not all choose the same.
+    """The executors in an order that differs by job, so that jobs with few slots do not all choose the same.
 
     >>> preference("cards", ["1", "2", "3"]) == preference("cards", ["3", "2", "1"])
     True
@@ -42,7 +40,7 @@ def preference(job: str, executors: Iterable[str]) -> list[str]:
 
 
 def assign(parallelism: int, cores: Mapping[str, int], before: Mapping[int, str]) -> dict[int, str]:
-    """Give every slot an executor of `cores`, of which there is at least one; `before` is where slots were.
+    """An executor of `cores` for every slot; `before` has the executors of the slots so far. `cores` is not empty.
 
     >>> assign(4, {"0": 1, "1": 1}, {})
     {0: '0', 1: '1', 2: '0', 3: '1'}
@@ -64,7 +62,7 @@ def assign(parallelism: int, cores: Mapping[str, int], before: Mapping[int, str]
             room[executor] -= 1
     for slot in range(parallelism):
         if slot not in placed:
-            executor = max(room, key=lambda one: room[one])  # round and round, so that neighbours are apart
+            executor = max(room, key=lambda one: room[one])  # in turn, so that neighbours are apart
             placed[slot] = executor
             room[executor] -= 1
     return dict(sorted(placed.items()))

@@ -1,11 +1,11 @@
-"""What a stored batch is delivered as: the outputs and schemas of the program that ran it, whatever runs now.
+"""The outputs of a committed batch as they are delivered again: with the schemas of the program that ran it.
 
 A batch that Spark sends again may meet a changed program. Every commit records the stages of its program with the
-schemas of their outputs. If the program of now sends outputs of the same stages and names to sinks, they are delivered
-under the recorded schemas: the same rows, columns and types as the first time. If not, the batch is refused before the
+schemas of their outputs. If the present program sends outputs of the same stages and names to sinks, they are delivered
+under the recorded schemas: the same rows, columns and types as the first time. If not, the batch is rejected before the
 job is taken over, so that the old program can still be started and deliver it.
 
-What was committed before schemas were recorded is delivered only to the same operators and the same schemas.
+A batch without recorded schemas is delivered only to the same operators and the same schemas.
 
 Thread safety: pure functions, apart from reading outputs.
 """
@@ -26,7 +26,7 @@ RowTypes = dict[tuple[str, str], RowType]
 
 
 def recorded_stages(row_types: Mapping[str, Mapping[str, RowType]]) -> tuple[Stage, ...]:
-    """A program's stages as a manifest records them; `row_types` are those of their outputs, in order."""
+    """The stages as a manifest records them; `row_types` has their outputs, in order of the stages."""
     return tuple(
         Stage(stage, {name: row_type.schema for name, row_type in outputs.items()})
         for stage, outputs in row_types.items()
@@ -34,7 +34,7 @@ def recorded_stages(row_types: Mapping[str, Mapping[str, RowType]]) -> tuple[Sta
 
 
 def sent_to_sinks(stages: Sequence[Stage]) -> RowTypes:
-    """What sinks can get: the main output of the last stage, and all side outputs."""
+    """The outputs that sinks can get: the main output of the last stage, and all side outputs."""
     return {
         (stage.name, name): RowType.of(schema)
         for stage in stages
@@ -44,11 +44,11 @@ def sent_to_sinks(stages: Sequence[Stage]) -> RowTypes:
 
 
 def delivered_as(storage: Storage, manifest: Manifest, stages: Sequence[Stage], operators: Sequence[str]) -> RowTypes:
-    """What the outputs of a committed batch are delivered as by a program with these stages and operators.
+    """The outputs of a committed batch, with their schemas, for a program with these stages and operators.
 
     Raises:
-        RestoreRefusedError: it has no sinks for them.
-        CorruptionError: what is recorded is no schema.
+        RestoreRefusedError: the program has other outputs.
+        CorruptionError: a recorded schema is invalid.
     """
     now = sent_to_sinks(stages)
     if not manifest.stages:
@@ -57,14 +57,14 @@ def delivered_as(storage: Storage, manifest: Manifest, stages: Sequence[Stage], 
     try:
         then = sent_to_sinks(manifest.stages)
     except StateDeclarationError as error:
-        raise CorruptionError(f"{manifest.describe()}: an output's schema makes no sense: {error!s:.300}") from None
+        raise CorruptionError(f"{manifest.describe()}: the schema of an output is invalid: {error!s:.300}") from None
     if then.keys() != now.keys():
         raise _refused(manifest, f"gave the outputs {_names(then)}, this program gives {_names(now)}")
     return then
 
 
 def changed(then: RowTypes, stages: Sequence[Stage]) -> list[str]:
-    """Which outputs are delivered under another schema than that of now, for people."""
+    """Outputs whose recorded schema differs from the present one, for a message."""
     now = sent_to_sinks(stages)
     return [
         f"{name} of {stage} as ({row_type.schema}), now ({now[stage, name].schema})"
@@ -84,7 +84,7 @@ def _check_unrecorded(storage: Storage, manifest: Manifest, now: RowTypes, opera
         if row_type is None:
             if output.name != MAIN:
                 raise _refused(manifest, f"gave the output {output.name!r}, which this program does not")
-            continue  # what the next stage has read
+            continue  # the next stage has read it
         found = output_columns(read_ref(storage, output.place))
         if found != row_type:
             columns = f"({found.schema}), this program gives ({row_type.schema})"
@@ -98,6 +98,8 @@ def _names(outputs: RowTypes) -> list[str]:
 def _refused(manifest: Manifest, why: str) -> RestoreRefusedError:
     batch = "" if manifest.batch is None else f" {manifest.batch.id}"
     return RestoreRefusedError(
-        f"batch{batch} was committed and comes again, to be delivered again; but the program that ran it {why}. Start "
-        f"once with the old program, which delivers it, and then with this one. Nothing was changed."
+        f"batch{batch} is committed and must be delivered again, but the program that ran it {why}. Start once with "
+        f"the old program, which delivers it, and then with this one. Nothing was changed.",
+        batch=None if manifest.batch is None else manifest.batch.id,
+        checkpoint=manifest.number,
     )

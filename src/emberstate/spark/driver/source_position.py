@@ -1,10 +1,9 @@
-"""Which query a micro-batch is of, and its position in the source: what tells a batch that comes again from one
-that pretends to be it.
+"""The query of a micro-batch, and its position in the source, by which a batch that is sent again is recognised.
 
 Spark writes the offsets of a batch to the query's own log before it calls `foreachBatch`; the text of that entry is the
 position. Local properties of the thread that Spark calls name the query. A thread that the user's function has started
-does not inherit them: there the query is known by the frame's session, which Spark makes for each run of a query.
-Batches that no query sends, as when a pipeline is called by hand, have a position by their number.
+does not inherit them: there the query is found by the frame's session, which Spark makes for each run of a query.
+A batch of no query, as when a pipeline is called by hand, has its number as position.
 
 Thread safety: any thread of the driver.
 """
@@ -23,25 +22,25 @@ if TYPE_CHECKING:
 
 BY_HAND = "called by hand"
 
-#: What all of Spark's operators are that keep a state store of their own.
+#: The trait of Spark's operators that have a state store.
 _STATEFUL: Final = "org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOperator"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SourcePosition:
-    """Where a batch comes from."""
+    """The query of a batch, and its end in the source."""
 
     query: str
-    #: Of all runs of the query, the one that this batch is of.
+    #: The run of the query.
     run: str
     #: The offsets at the batch's end, one per source, as JSON.
     offsets: str
-    #: Spark's execution of the query, in the JVM; None of a batch that no query sends.
+    #: Spark's execution of the query, in the JVM; None for a batch of no query.
     execution: Any = dataclasses.field(default=None, compare=False, repr=False)
 
 
 def source_position(spark: SparkSession, batch: int) -> SourcePosition:
-    """The position of a batch whose frame is of this session, and which this thread was called for."""
+    """The position of the batch that this thread was called with; `spark` is the session of its frame."""
     context = spark.sparkContext
     query = context.getLocalProperty("sql.streaming.queryId")
     run = context.getLocalProperty("spark.jobGroup.id")
@@ -52,16 +51,18 @@ def source_position(spark: SparkSession, batch: int) -> SourcePosition:
         query, run = execution.id().toString(), execution.runId().toString()
     if execution is None or execution.runId().toString() != run:
         raise LifecycleError(
-            f"run {run} of query {query} was stopped: batch {batch} is not begun, and nothing of it is done"
+            f"run {run} of query {query} was stopped: batch {batch} was not begun", batch=batch
         )
     entry = execution.offsetLog().get(batch)
     if not entry.isDefined():
-        raise LifecycleError(f"query {query} has no offsets of batch {batch} in its checkpoint: nothing is done")
+        raise LifecycleError(
+            f"query {query} has no offsets of batch {batch} in its checkpoint: the batch was not begun", batch=batch
+        )
     return SourcePosition(query, str(run), _offsets(entry.get()), execution)
 
 
 def offsets_before(position: SourcePosition, batch: int) -> str | None:
-    """The offsets that the batch begins at; None if it is the query's first, or no query's."""
+    """The offsets that the batch begins at; None for the first batch of a query, or a batch of no query."""
     entry = None if position.execution is None or batch == 0 else position.execution.offsetLog().get(batch - 1)
     return _offsets(entry.get()) if entry is not None and entry.isDefined() else None
 
@@ -69,7 +70,7 @@ def offsets_before(position: SourcePosition, batch: int) -> str | None:
 def has_stateful_operator(spark: SparkSession, position: SourcePosition) -> bool:
     """Whether the query has an operator of Spark's that keeps state, such as `dropDuplicates`.
 
-    The frame that `foreachBatch` gets does not show it; the plan of the query's present batch does.
+    The frame of `foreachBatch` does not show it; the plan of the query's present batch does.
     """
     if position.execution is None:
         return False
@@ -91,7 +92,7 @@ def evaluate(position: SourcePosition) -> None:
 def _active(spark: SparkSession) -> list[Any]:
     """The queries that run in the application, as Spark executes them."""
     queries = spark._jsparkSession.sharedState().activeStreamingQueries()
-    return [execution for execution in queries.values() if execution is not None]  # one may end meanwhile
+    return [execution for execution in queries.values() if execution is not None]  # one may have ended
 
 
 def _is_of(execution: Any, spark: SparkSession, query: str | None) -> bool:
@@ -106,7 +107,7 @@ def _offsets(entry: Any) -> str:
 
 
 def _items(collection: Any) -> Iterator[Any]:
-    """The items of a collection of Scala's."""
+    """The items of a Scala collection."""
     items = collection.iterator()
     while items.hasNext():
         yield items.next()

@@ -1,17 +1,17 @@
-"""How far event time has got: the watermark that the next batch begins with.
+"""The watermark: how far event time is when the next batch begins.
 
-It is what the rows of all committed batches say, `out_of_orderness` behind the latest of them. Of two inputs, each with
-its own out-of-orderness, the one that is behind says it; one that has had no row yet holds it back altogether. An
-input that has had none for its `idle_timeout` does not count. After `idle_timeout` without rows of any input the
-watermark goes on at the pace of the clock, from where it was.
+It follows the latest row of all committed batches by `out_of_orderness`. Of two inputs, each with its own
+out-of-orderness, the one that is behind decides; an input without any row yet holds the watermark back altogether. An
+input without rows for its `idle_timeout` does not count. After `idle_timeout` without rows of any input the watermark
+advances at the pace of the clock, from where it was.
 
-Both follow from the last committed batch alone, so a restart changes nothing. Time counts as idle only once a batch has
-come that found no rows: rows that waited for a slow sink, or for a driver to come back, are not overtaken.
+Both follow from the last committed batch alone, so a restart changes nothing. Time counts as idle only after a batch
+that found no rows: rows that waited for a slow sink, or for a driver to come back, do not become late.
 
-A stage after the one that event time comes from handles in batch n its rows before a watermark of its own, that of the
-stage before it less its own `out_of_orderness`, and its timers up to it. What comes to it in later batches was put out
-by timers and rows at or after that watermark of the stage before, so nothing is late but what was stamped older than
-its out-of-orderness allows.
+A stage after the one with event time has a watermark of its own in batch n: that of the stage before less its own
+`out_of_orderness`. It handles its rows before that watermark, and its timers up to it. What it gets in later batches
+was emitted by rows and timers at or after that watermark of the stage before, so a row is late only if it was stamped
+older than the out-of-orderness allows.
 
 Thread safety: pure functions.
 """
@@ -28,7 +28,7 @@ from emberstate.units import as_micros
 
 
 def next_watermark(plan: PipelinePlan, last: Batch | None) -> int | None:
-    """The watermark of the batch after `last`; None if no row has said anything yet."""
+    """The watermark of the batch after `last`; None before the first row."""
     idle = idle_since(plan, last)
     if idle is None:
         return None
@@ -41,7 +41,7 @@ def next_watermark(plan: PipelinePlan, last: Batch | None) -> int | None:
 
 
 def idle_since(plan: PipelinePlan, last: Batch | None) -> Idle | None:
-    """Since when no row has come, should the batch after `last` have none; None if none ever came."""
+    """Since when no row has come, if the batch after `last` has none; None before the first row."""
     if plan.event_time_stage is None or last is None:
         return None
     reached = min((MIN_TIME if one is None else one for one in _reached(plan, last).values()), default=MIN_TIME)
@@ -53,18 +53,18 @@ def idle_since(plan: PipelinePlan, last: Batch | None) -> Idle | None:
 
 
 def leaves_time(plan: PipelinePlan, last: Batch | None) -> bool:
-    """Whether the rows up to the last batch would bring event time further in a batch after it.
+    """Whether the rows up to the last batch would advance event time in a batch after it.
 
-    The clock is left out: by that there would always be one more.
+    The clock does not count: by the clock there would always be one more.
     """
     idle = idle_since(plan, last)
     return idle is not None and (last is None or last.watermark is None or idle.watermark > last.watermark)
 
 
 def holding_back(plan: PipelinePlan, last: Batch) -> str | None:
-    """Which of two inputs is behind the other, so that the next watermark is its own; None if neither is.
+    """The one of two inputs that is behind, and so decides the next watermark; None if neither is.
 
-    The first is called "first", the other by its name.
+    The first is named "first", the other has its own name.
     """
     reached = {} if plan.event_time_stage is None else _reached(plan, last)
     by_time = sorted(reached, key=lambda name: MIN_TIME if reached[name] is None else reached[name])  # type: ignore[arg-type, return-value]
@@ -78,7 +78,7 @@ class _Input(NamedTuple):
 
 
 def _inputs(stage: StagePlan) -> list[_Input]:
-    """The inputs of the stage that event time comes from; what the second does not say is as for the first."""
+    """The inputs of the stage with event time; the second defaults to the settings of the first."""
     lag, timeout = stage.out_of_orderness, stage.idle_timeout
     found = [("first", lag, timeout)]
     if stage.second is not None:
@@ -97,8 +97,8 @@ def _inputs(stage: StagePlan) -> list[_Input]:
 
 
 def _reached(plan: PipelinePlan, last: Batch) -> dict[str, int | None]:
-    """How far each input that counts has got after `last`, None if it has had no row: of two, those that are not idle,
-    or both if both are."""
+    """The watermark of each input that counts after `last`, None if it has had no row. Of two inputs those count that
+    are not idle, or both if both are."""
     assert plan.event_time_stage is not None
     stage = plan.stages[plan.event_time_stage]
     inputs = _inputs(stage)
@@ -116,16 +116,16 @@ def _reached(plan: PipelinePlan, last: Batch) -> dict[str, int | None]:
 
 
 def stage_watermarks(plan: PipelinePlan, last: Batch | None, batch: Batch) -> dict[str, tuple[int | None, int]]:
-    """Of every stage after the one that event time comes from: where it begins `batch`, and where it is at its end.
+    """The watermarks of every stage after the one with event time: where it begins `batch`, and where it ends.
 
-    It never goes back: not even if another out-of-orderness was declared since `last`.
+    A watermark never goes back, not even if another out-of-orderness was declared since `last`.
     """
     found: dict[str, tuple[int | None, int]] = {}
     if plan.event_time_stage is None or batch.watermark is None:
         return found
     reached = batch.watermark
     for stage in plan.stages[plan.event_time_stage + 1 :]:
-        before = None if last is None else last.watermark  # where earlier versions had all stages at the end of a batch
+        before = None if last is None else last.watermark  # manifests of earlier versions: one watermark for all stages
         if last is not None and last.stage_watermarks is not None:
             before = last.stage_watermarks.get(stage.name)
         if stage.has_event_time:
