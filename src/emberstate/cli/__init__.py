@@ -1,3 +1,3 @@
-"""The command line. `main` is the entry, `root` the tree of commands; `commands` and `demo` have one module per
-command.
+"""The command line. `main` is the entry point, `root` the tree of commands, `commands` has one module per command,
+`demo` the demonstration. Imports every layer; nothing imports it.
 """

@@ -1,7 +1,7 @@
-"""What commands print: tables for people, one JSON document for scripts, progress for who waits.
+"""The output of commands: tables for people, one JSON document for scripts, progress bars.
 
-Results go to standard output, everything else to standard error. A table is as wide as the terminal; where there is
-none, as wide as its content, without colours, so that `grep` and `cut` find whole lines. Progress is shown on a
+Results go to standard output, everything else to standard error. A table is as wide as the terminal; without a
+terminal, as wide as its content and without colours, so that `grep` and `cut` get whole lines. Progress is shown on a
 terminal only.
 """
 
@@ -32,12 +32,12 @@ Tick = Callable[[int], None]
 
 
 class Refused(click.ClickException):
-    """What was asked for cannot be done."""
+    """The command cannot do what was asked."""
 
     exit_code = REFUSED
 
     def show(self, file: Any = None) -> None:
-        """One line, as all other errors."""
+        """Print one line, as for all other errors."""
         sys.stderr.write(f"emberstate: {self.message}\n")
 
 
@@ -47,23 +47,23 @@ def finish(code: int) -> None:
 
 
 def print_json(data: Any) -> None:
-    """One JSON document; times as ISO 8601, bytes in base 64, decimals as text."""
+    """Print one JSON document; times as ISO 8601, bytes in base 64, decimals as text."""
     encoded = msgspec.json.encode(data)
     sys.stdout.write(msgspec.json.format(encoded, indent=2).decode() + "\n")
 
 
 def print_line(text: str = "") -> None:
-    """A line for people."""
+    """Print a line of the result."""
     sys.stdout.write(text + "\n")
 
 
 def note(text: str) -> None:
-    """A remark that is no result."""
+    """Print a remark to standard error."""
     sys.stderr.write(f"emberstate: {text}\n")
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], right: Iterable[str] = ()) -> None:
-    """A table; the columns in `right` are numbers. What is None is left empty."""
+    """Print a table; the columns in `right` are numbers. None is an empty cell."""
     numbers = set(right)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
@@ -72,7 +72,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], right: It
         table.add_row(*(Text("" if cell is None else str(cell)) for cell in row))
     terminal = sys.stdout.isatty()
     width = shutil.get_terminal_size().columns if terminal else _WIDE
-    # Rendered apart from writing it: a broken pipe is this program's to handle, not the library's.
+    # Rendered before it is written, so that `main` and not rich handles a broken pipe.
     buffer = io.StringIO()
     Console(file=buffer, width=width, force_terminal=terminal, highlight=False, legacy_windows=False).print(table)
     sys.stdout.write("".join(line.rstrip() + "\n" for line in buffer.getvalue().splitlines()))
@@ -80,8 +80,8 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], right: It
 
 @contextlib.contextmanager
 def progress(what: str, total: int) -> Iterator[Tick]:
-    """A progress bar; the function it gives is told of steps that were done."""
-    # Asked here and not of the library, which may be told by the environment to take a file for a terminal.
+    """A progress bar; yields a function to call with the number of steps done."""
+    # Not asked of rich, which the environment can make take a file for a terminal.
     terminal = sys.stderr.isatty()
     console = Console(stderr=True, force_terminal=terminal)
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())

@@ -1,12 +1,12 @@
 """The exit codes of every command.
 
-    0    done, and all is well
+    0    done, no problem found
     1    a problem was found: damage, a refused restore, a difference, no such key
     2    the command was not understood
-    3    it could not be done: nothing there, not readable, refused
+    3    it could not be done: nothing there, not readable, rejected
     70   a bug in emberstate; the traceback is shown
     130  interrupted
-    141  whoever read the output went away
+    141  the reader of the output has closed it
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Keys and values between the command line and state: a key typed by its schema, rows as plain JSON data."""
+"""Converts keys from text by their schema, and rows to plain JSON data."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def parse_key(text: str, schema: KeySchema) -> Any:
 
 
 def plain_rows(table: pa.Table) -> list[dict[str, Any]]:
-    """The rows of a table as JSON has them: structs and maps from texts are objects."""
+    """The rows of a table as plain data: structs, and maps with text keys, become dicts."""
     columns = {
         field.name: [plain_value(value, field.type) for value in table.column(field.name).to_pylist()]
         for field in table.schema

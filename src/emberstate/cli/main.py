@@ -1,8 +1,8 @@
-"""The entry point: runs a command, and turns what happens into messages and exit codes (`exit_codes`).
+"""The entry point: runs a command, and turns errors into messages and exit codes (`exit_codes`).
 
 An error of emberstate is one message; EMBERSTATE_TRACEBACK=1 shows the traceback too.
 
-click and rich are imported here and not before, so that their absence can be explained.
+click and rich are imported inside functions, so that a message can say how to install them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def main() -> NoReturn:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run a command; its exit code."""
+    """Run a command and return its exit code."""
     try:
         try:
             from emberstate.cli.root import root
@@ -74,7 +74,7 @@ def _invoke(root: click.Group, arguments: Sequence[str]) -> int:
         return REFUSED
     except Exception:
         traceback.print_exc()
-        _say("this is a bug in emberstate: please report it, with what stands above")
+        _say("this is a bug in emberstate: please report it with the traceback above")
         return BUG
     return OK
 
@@ -84,6 +84,6 @@ def _say(message: str) -> None:
 
 
 def _silence() -> None:
-    """Let nothing more be written, not even when the interpreter flushes at its end."""
+    """Discard all further output, also that of the flush at the interpreter's exit."""
     nothing = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""What commands have in common: the location, which checkpoint of it, which operator, whether JSON is wanted."""
+"""Arguments and options that commands share: location, checkpoint, operator, states, JSON."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def checkpoint_options(command: F) -> F:
 
 
 def open_location(location: str) -> Storage:
-    """The storage of a location that holds something."""
+    """The storage of a location; raises if it has neither checkpoint nor savepoint."""
     storage = open_storage(location)
     if not checkpoint_numbers(storage) and not savepoint_names(storage):
         raise Refused(f"there is no checkpoint and no savepoint: {nothing_in(storage)}")
@@ -39,12 +39,12 @@ def open_location(location: str) -> Storage:
 def open_reader(
     location: str, checkpoint: int | None, savepoint: str | None, pin_for: str | None = None
 ) -> CheckpointReader:
-    """The checkpoint that was asked for, opened."""
+    """Open the chosen checkpoint or savepoint."""
     if checkpoint is not None and savepoint is not None:
         raise click.UsageError("give --checkpoint or --savepoint, not both")
     storage = open_location(location)
     if savepoint is not None:
-        pin_for = None  # nobody collects it
+        pin_for = None  # savepoints are not collected
     return CheckpointReader.open(storage, checkpoint, savepoint=savepoint, pin_for=pin_for)
 
 
@@ -62,7 +62,7 @@ def pick_operator(manifest: Manifest, name: str | None) -> Operator:
 
 
 def pick_states(reader: CheckpointReader, operator: str, names: Sequence[str]) -> list[str]:
-    """The states that were named, or all, by their addresses."""
+    """The addresses of the named states, or of all."""
     there = [stored.address for stored in reader.states(operator)]
     for name in names:
         if name not in there:
@@ -71,20 +71,20 @@ def pick_states(reader: CheckpointReader, operator: str, names: Sequence[str]) -
 
 
 def pairs(values: Sequence[str], option: str) -> dict[str, str]:
-    """What options of the form `old=new` say."""
+    """The pairs of options of the form `old=new`."""
     found: dict[str, str] = {}
     for value in values:
         old, equals, new = value.partition("=")
         if not equals or not old or not new:
             raise click.BadParameter(f"{value!r} is not of the form OLD=NEW", param_hint=option)
         if old in found:
-            raise click.BadParameter(f"{old!r} is there twice", param_hint=option)
+            raise click.BadParameter(f"{old!r} is given twice", param_hint=option)
         found[old] = new
     return found
 
 
 def chosen(manifest: Manifest) -> dict[str, Any]:
-    """How JSON says which checkpoint it is about."""
+    """The fields by which JSON names the checkpoint."""
     source = "savepoint" if manifest.kind == "savepoint" else "checkpoint"
     batch = None if manifest.batch is None else manifest.batch.id
     return {"job": manifest.job, "source": source, "number": manifest.number, "batch": batch}

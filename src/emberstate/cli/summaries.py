@@ -1,4 +1,4 @@
-"""What a manifest says about its checkpoint, as plain data: for listings and pictures."""
+"""Checkpoints as plain data, from their manifests, for listings and plots."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def files_of(operators: tuple[Operator, ...]) -> list[StateFile]:
 def summary(manifest: Manifest) -> dict[str, Any]:
     """A checkpoint in a few numbers.
 
-    `delta_bytes` and `base_bytes` are what was written for this checkpoint, `bytes` is all that it needs. `seconds`
+    `delta_bytes` and `base_bytes` were written for this checkpoint, `bytes` is the size of all its files. `seconds`
     is the time from the beginning of its batch to its commit.
     """
     files, batch = files_of(manifest.operators), manifest.batch
@@ -62,7 +62,7 @@ def checkpoint_summaries(storage: Storage) -> Iterator[dict[str, Any]]:
         try:
             found = {**summary(read_checkpoint(storage, number)), "problem": None}
         except CheckpointCollectedError:
-            continue  # by the job, just now
+            continue  # the job has just collected it
         except (CorruptionError, RestoreRefusedError) as error:
             found = {"number": number, "problem": str(error)}
         yield {**found, "pins": reasons.get(number, [])}
@@ -80,6 +80,6 @@ def savepoint_summaries(storage: Storage) -> Iterator[dict[str, Any]]:
 
 
 def _seconds(manifest: Manifest, part: str) -> float | None:
-    """How long a part of the batch took, if it is known."""
+    """The time of a part of the batch; None if unknown."""
     micros = manifest.micros.get(part)
     return None if micros is None else micros / 1e6

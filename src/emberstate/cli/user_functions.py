@@ -1,7 +1,6 @@
-"""A user's function, found by name, and what it declares.
+"""Loads a user's function by name, and finds the states that it declares.
 
-Its module is imported, and its `open` is called, as a pipeline would: this is the one command that runs code of the
-job.
+This imports its module and calls its `open`, as a pipeline does: the only code of the job that a command runs.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from emberstate.runtime.operator.operator import KeyedOperator
 
 
 def load_function(name: str) -> ProcessFunction:
-    """The function that `module:attribute` names: an object, a class, or something that gives it when called.
+    """The function that `module:attribute` names: an object, or a class or callable that returns one without arguments.
 
     The current directory is searched first, as by `python -m`.
     """
@@ -43,12 +42,12 @@ def load_function(name: str) -> ProcessFunction:
             f"needs some, name an object, or a function that makes one"
         ) from error
     if not isinstance(found, ProcessFunction):
-        raise Refused(f"{name} is no KeyedProcessFunction, nor one of its siblings, but {found!r:.100}")
+        raise Refused(f"{name}: expected a KeyedProcessFunction or the like, got {found!r:.100}")
     return found
 
 
 def declared_states(function: ProcessFunction, operator: Operator) -> tuple[list[StateBinding], list[StateBinding]]:
-    """What a function declares over the keys of a stored operator: keyed states, and broadcast states."""
+    """The keyed states and the broadcast states that a function declares, for the keys of a stored operator."""
     backend = HeapKeyedStateBackend(KeySchema(operator.key_schema), max_parallelism=operator.max_parallelism)
     template = KeyedOperator(operator.name, function, backend)
     template.open()

@@ -33,7 +33,7 @@ def test_what_cannot_be_drawn(
     """Catches: a traceback where the extra, the folder or a good name is missing."""
     assert cli(*command, location, "--to", tmp_path / "one.pdf").code == 2
     nowhere = cli(*command, location, "--to", tmp_path / "missing" / "one.svg")
-    assert (nowhere.code, "could not be written" in nowhere.err) == (3, True)
+    assert (nowhere.code, "failed" in nowhere.err) == (3, True)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     without = cli(*command, location, "--to", tmp_path / "one.svg")
     assert (without.code, without.err) == (3, "emberstate: pictures need matplotlib: pip install 'emberstate[plot]'\n")

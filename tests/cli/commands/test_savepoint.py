@@ -112,7 +112,7 @@ def test_restore_check_finds_the_users_code(
         assert cli("savepoint", "restore-check", location, "--function", name).code == 0, name
     for name, message in {
         "my_job:Needy": "name an object, or a function that makes one",
-        "my_job:number": "is no KeyedProcessFunction",
+        "my_job:number": "expected a KeyedProcessFunction",
         "my_job:nothing": "AttributeError",
         "no_such_module:X": "ModuleNotFoundError",
         "broken_job:X": "ZeroDivisionError",

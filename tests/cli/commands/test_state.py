@@ -152,7 +152,7 @@ def test_export_overwrites_nothing(cli: Run, location: Path, tmp_path: Path) -> 
     before = target.read_bytes()
     again = cli("state", "export", location, "--to", target, "--state", "best")
     assert (again.code, target.read_bytes()) == (3, before)
-    assert "nothing is overwritten" in again.err
+    assert "not overwritten" in again.err
     assert [path.name for path in tmp_path.iterdir()] == ["best.parquet"]
 
 

@@ -1,4 +1,4 @@
-"""`emberstate checkpoints`: what there is, whether it is sound, what changed, what takes the room."""
+"""`emberstate checkpoints`: lists and verifies checkpoints, compares them, and shows and frees disk space."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from emberstate.storage.interface import Storage
 
 @click.group()
 def checkpoints() -> None:
-    """List, verify and compare checkpoints; see what takes the room, and free it."""
+    """List, verify and compare checkpoints; show and free disk space."""
 
 
 checkpoints.add_command(diff)
@@ -146,10 +146,10 @@ def _chain_rows(operator: Operator) -> Iterator[tuple[Any, ...]]:
 @checkpoints.command("verify")
 @location_argument
 @checkpoint_options
-@click.option("--all", "everything", is_flag=True, help="Every checkpoint and savepoint that is there.")
+@click.option("--all", "everything", is_flag=True, help="Every checkpoint and savepoint.")
 @json_option
 def verify_some(location: str, checkpoint: int | None, savepoint: str | None, everything: bool, as_json: bool) -> None:
-    """Read everything that a checkpoint names and compare it with its checksums. Exit code 1 if it is damaged."""
+    """Read all files of a checkpoint and compare them with their checksums. Exit code 1 if one is damaged."""
     if everything and (checkpoint is not None or savepoint is not None):
         raise click.UsageError("--all means every checkpoint: give no other")
     if checkpoint is not None and savepoint is not None:
@@ -173,7 +173,7 @@ def verify_some(location: str, checkpoint: int | None, savepoint: str | None, ev
         except CheckpointCollectedError as error:
             if not everything:
                 raise
-            note(f"passed over: {error}")
+            note(f"skipped: {error}")
     damaged = [result for result in results if result["problems"]]
     if as_json:
         print_json({"location": storage.describe(), "ok": not damaged, "checkpoints": results})

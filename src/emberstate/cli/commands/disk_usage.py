@@ -1,11 +1,11 @@
-"""`emberstate checkpoints du` and `gc`: what takes the room, and freeing it.
+"""`emberstate checkpoints du` and `gc`: show and free disk space.
 
-Only who holds a job may collect (see `checkpoint.retention`), and holding it means to take it over: the process that
-held it before is fenced and stops at its next commit. Nothing is lost by that, but the job must be started again. So
-`gc` shows what it would do, and does it only when told to (`--yes`). Even then it refuses while the job looks alive,
-that is, if its newest checkpoint is young or its process runs on this machine, unless told to take over
-(`--take-over`). It opens the job as a start would, with the operators and slots that it has, which commits an opening:
-from then on, nothing that an older process writes can become part of a checkpoint.
+Only the holder of a job may collect (see `checkpoint.commit.retention`), so `gc` takes the job over: the process that
+held it before is fenced and stops at its next commit. Nothing is lost, but the job must be started again. So `gc` shows
+what it would do, and does it only with `--yes`. Even then it refuses while the job seems to run, that is, if its newest
+checkpoint is young or its process runs on this machine, unless `--take-over` is given. It opens the job as a start
+would, with the stored operators and slots, which commits an opening: from then on, nothing that an older process
+writes can become part of a checkpoint.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from emberstate.errors import CheckpointCollectedError, CorruptionError, Restore
 from emberstate.keygroups import KeySchema
 from emberstate.storage.interface import Storage
 
-#: A job whose newest checkpoint is younger looks alive.
+#: A job whose newest checkpoint is younger than this seems to run.
 _ALIVE_MICROS: Final = 15 * 60 * 1_000_000
 
 retained_option = click.option(
@@ -46,7 +46,7 @@ retained_option = click.option(
 @retained_option
 @json_option
 def du(location: str, retained: int, as_json: bool) -> None:
-    """What takes the room: by folder, by checkpoint, by savepoint, and what a collection would free."""
+    """Show disk space by folder, checkpoint and savepoint, and what a collection would free."""
     storage = open_location(location)
     paths = storage.list()
     sizes = _sizes(storage, paths)
@@ -114,7 +114,7 @@ def _sizes(storage: Storage, paths: Iterable[str]) -> dict[str, int]:
 
 
 def _needs(storage: Storage) -> dict[int, set[str]]:
-    """By checkpoint, the files that it needs."""
+    """The files of each checkpoint."""
     needs = {}
     for number in checkpoint_numbers(storage):
         try:
@@ -137,10 +137,10 @@ def _freed(plan: CollectionPlan, sizes: dict[str, int]) -> int:
 @click.option("--take-over", is_flag=True, help="With --yes: even if the job looks alive. It stops at its next commit.")
 @json_option
 def gc(location: str, retained: int, dry_run: bool, yes: bool, take_over: bool, as_json: bool) -> None:
-    """Delete what no checkpoint needs any more; a running job does that by itself.
+    """Delete files that no kept checkpoint needs; a running job does this by itself.
 
-    Without --yes it shows what would go, files that a running job has just written included. Savepoints and pinned
-    checkpoints stay.
+    Without --yes it shows what it would delete, including files that a running job has just written. Savepoints and
+    pinned checkpoints stay.
     """
     if yes and dry_run:
         raise click.UsageError("--dry-run and --yes exclude each other")
@@ -189,13 +189,13 @@ def _numbers(numbers: Iterable[int]) -> str:
 def _collect(storage: Storage, retained: int, take_over: bool, clock: Clock) -> None:
     numbers = checkpoint_numbers(storage)
     if not numbers:
-        raise Refused(f"there is no checkpoint in {storage.describe()}: there is nothing to collect for")
+        raise Refused(f"there is no checkpoint in {storage.describe()}: nothing to collect")
     latest = read_checkpoint(storage, numbers[-1])
     alive = _alive(latest, clock)
     if alive is not None and not take_over:
         raise Refused(
             f"job {latest.job!r} looks alive: {alive}. A running job collects by itself. If it is stopped, or may be "
-            f"stopped (it fails at its next commit, and goes on when it is started again), give --take-over"
+            f"stopped (it fails at its next commit, and resumes when it is started again), give --take-over"
         )
     specs = [
         OperatorSpec(

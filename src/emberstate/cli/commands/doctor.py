@@ -1,4 +1,4 @@
-"""`emberstate doctor`: what a machine has and lacks, for whoever is called at night."""
+"""`emberstate doctor`: checks what a machine has and lacks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from emberstate.storage.local import LocalStorage
 from emberstate.storage.uri import open_storage
 
 _NEEDED: Final = ("pyarrow", "msgspec", "xxhash", "cython")
-#: Distribution → the extra that brings it.
+#: Distribution → the extra that installs it.
 _OPTIONAL: Final = {
     "pyspark": "spark", "pandas": "spark", "rocksdict": "rocksdb", "boto3": "s3", "rich": "cli", "matplotlib": "plot"
 }  # fmt: skip
@@ -42,7 +42,7 @@ _JAVA_SECONDS: Final = 30
 
 
 class Finding(NamedTuple):
-    """One thing that was looked at."""
+    """The result of one check."""
 
     name: str
     status: Literal["ok", "warning", "missing"]
@@ -54,10 +54,10 @@ class Finding(NamedTuple):
 @click.argument("location", required=False)
 @json_option
 def doctor(location: str | None, as_json: bool) -> None:
-    """What this machine has and lacks: Python, compiled modules, libraries, Java and Spark, disk, limits.
+    """Check what this machine has and lacks: Python, compiled modules, libraries, Java and Spark, disk, limits.
 
-    With LOCATION also whether it can be read, and whether its conditional create works, for which a small temporary
-    file is written and deleted. Exit code 1 if something that is needed is missing.
+    With LOCATION, check also that it can be read, and that its conditional create works, by writing and deleting a
+    small temporary file. Exit code 1 if something needed is missing.
     """
     findings = [*_software(), _java(), *_machine(), *([] if location is None else _location(location))]
     missing = any(finding.status == "missing" for finding in findings)
@@ -103,7 +103,7 @@ def _version(distribution: str) -> str | None:
 
 
 def _java() -> Finding:
-    """The Java that a pipeline would run on, which is needed if Spark is there; and whether it runs."""
+    """The Java of a pipeline, needed if pyspark is installed; and whether it runs."""
     absent: Literal["missing", "warning"] = "missing" if _version("pyspark") is not None else "warning"
     try:
         java = find_java()

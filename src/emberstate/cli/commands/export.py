@@ -49,8 +49,8 @@ def export(
 ) -> None:
     """Write states to Parquet, with typed columns: a file for each, below a folder.
 
-    They are called STATE.parquet and timers/QUEUE.parquet. One state may go to a file instead, if --to ends with
-    .parquet. What is there is never overwritten.
+    The files are STATE.parquet and timers/QUEUE.parquet. One state may go to a file instead, if --to ends with
+    .parquet. Existing files are never overwritten.
     """
     with open_reader(location, checkpoint, savepoint, "emberstate state export" if pin else None) as reader:
         found = pick_operator(reader.manifest, operator)
@@ -58,7 +58,7 @@ def export(
         files = {name: _file(target, name, len(states)) for name in states}
         for file in files.values():
             if file.exists():
-                raise Refused(f"{file} is there already, and nothing is overwritten: name another place")
+                raise Refused(f"{file} exists and is not overwritten: name another file or folder")
         written = []
         with progress("exporting", 2 * len(states) * found.max_parallelism) as tick:
             for name, file in files.items():
@@ -78,7 +78,7 @@ def _file(target: Path, name: str, count: int) -> Path:
 
 
 def _exported(reader: CheckpointReader, operator: Operator, name: str, file: Path, tick: Tick) -> int:
-    """Write one state; how many rows."""
+    """Write one state; returns the number of rows."""
     table = reader.table(operator.name, name)
     if table.needs_profile:
         for groups, entries in reader.scan(operator.name, table):
@@ -89,7 +89,7 @@ def _exported(reader: CheckpointReader, operator: Operator, name: str, file: Pat
     manifest = reader.manifest
     about = {"job": manifest.job, "checkpoint": manifest.number, "operator": operator.name, "state": name}
     schema = table.schema().with_metadata({f"emberstate.{k}": str(v) for k, v in about.items()})
-    # Under another name until it is whole.
+    # Under another name until it is complete.
     file.parent.mkdir(parents=True, exist_ok=True)
     part = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
     rows = 0
@@ -102,7 +102,7 @@ def _exported(reader: CheckpointReader, operator: Operator, name: str, file: Pat
     except EmberstateError:
         raise  # of reading
     except (pa.ArrowException, OSError) as error:
-        raise Refused(f"{file} could not be written: {error}") from None
+        raise Refused(f"writing {file} failed: {error}") from None
     finally:
         with contextlib.suppress(OSError):
             part.unlink()

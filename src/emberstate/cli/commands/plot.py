@@ -1,7 +1,6 @@
-"""Pictures: checkpoints over time, and how evenly state is spread over key groups.
+"""Plots: checkpoints over time, and the distribution of state over key groups.
 
-SVG or PNG, by the name of the file. matplotlib is the extra `plot`, imported only here and only when a picture is
-asked for.
+SVG or PNG, by the name of the file. matplotlib, of the extra `plot`, is imported only here, and only to draw.
 """
 
 from __future__ import annotations
@@ -39,12 +38,12 @@ to_option = click.option(
 @to_option
 @json_option
 def plot_checkpoints(location: str, target: Path, as_json: bool) -> None:
-    """Draw the checkpoints that are there: their size, what each wrote as deltas and bases, and its seconds."""
+    """Draw the checkpoints: their size, the deltas and bases that each wrote, and its seconds."""
     _check_target(target)
     storage = open_location(location)
     found = [item for item in checkpoint_summaries(storage) if item["problem"] is None]
     if not found:
-        raise Refused(f"there is no checkpoint in {storage.describe()} that can be read: there is nothing to draw")
+        raise Refused(f"there is no checkpoint in {storage.describe()} that can be read: nothing to draw")
     _draw(target, storage.describe(), lambda figure: _checkpoints(figure, found))
     _done(target, as_json, {"location": storage.describe(), "checkpoints": len(found)})
 
@@ -89,7 +88,7 @@ def plot_state(
     names: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Draw how many bytes each state has in each key group: skew is seen as light and dark. Everything is read."""
+    """Draw the bytes of each state in each key group: skew shows as light and dark. Reads everything."""
     _check_target(target)
     with open_reader(location, checkpoint, savepoint) as reader:
         found = pick_operator(reader.manifest, operator)
@@ -119,7 +118,7 @@ def _heatmap(figure: Any, usage: StateUsage, count: int) -> None:
 
 
 def _unit(largest: int) -> tuple[str, int]:
-    """What to count bytes in.
+    """The unit for a number of bytes.
 
     >>> _unit(100), _unit(5_000_000)
     (('bytes', 1), ('MiB', 1048576))
@@ -141,7 +140,7 @@ def _draw(target: Path, title: str, draw: Callable[[Any], None]) -> None:
         from matplotlib.figure import Figure
     except ModuleNotFoundError as error:
         raise Refused(f"pictures need {error.name}: pip install 'emberstate[plot]'") from None
-    # Without the time and with fixed ids: the same data gives the same file.
+    # Without the time and with fixed ids, so that the same data gives the same file.
     with matplotlib.rc_context({"svg.hashsalt": "emberstate"}):
         figure = Figure(figsize=(10, 6), layout="constrained")
         figure.suptitle(title)
@@ -150,7 +149,7 @@ def _draw(target: Path, title: str, draw: Callable[[Any], None]) -> None:
         try:
             figure.savefig(target, metadata=metadata)
         except OSError as error:
-            raise Refused(f"{target} could not be written: {error}") from None
+            raise Refused(f"writing {target} failed: {error}") from None
 
 
 def _done(target: Path, as_json: bool, about: dict[str, Any]) -> None:

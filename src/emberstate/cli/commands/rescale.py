@@ -1,4 +1,4 @@
-"""`emberstate rescale --dry-run`: what another parallelism would mean for each slot.
+"""`emberstate rescale --dry-run`: shows the slots of another parallelism.
 
 Rescaling itself is a restart: stop the job, start it with another parallelism. Nothing is rewritten.
 """
@@ -28,7 +28,7 @@ from emberstate.keygroups import range_for_slot
 
 @click.command()
 @location_argument
-@click.option("--parallelism", type=click.IntRange(min=1), required=True, metavar="N", help="How many slots.")
+@click.option("--parallelism", type=click.IntRange(min=1), required=True, metavar="N", help="The number of slots.")
 @click.option("--dry-run", is_flag=True, help="Show it; there is nothing else to do offline.")
 @checkpoint_options
 @operator_option
@@ -42,7 +42,7 @@ def rescale(
     operator: str | None,
     as_json: bool,
 ) -> None:
-    """What each slot would hold, and read at its start, with another parallelism. Everything is read."""
+    """Show what each slot would hold, and read at its start, with another parallelism. Reads everything."""
     if not dry_run:
         raise click.UsageError(
             "rescaling is a restart: stop the job, and start it with another parallelism. To see what that means for "
@@ -94,7 +94,7 @@ def _slots(reader: CheckpointReader, operator: Operator, parallelism: int) -> li
                 "entries": held.entries,
                 "bytes": held.bytes,
                 "files": len(chain.files),
-                # Of a base only some key groups are read, of a delta all.
+                # A slot reads its key groups of a base, and all of a delta.
                 "file_bytes": sum(file.place.size for file in chain.files),
             }
         )
@@ -112,7 +112,7 @@ def _moved(operator: Operator, parallelism: int) -> int:
 
 
 def _skew(sizes: list[int]) -> float:
-    """The largest by the average; 1.0 is even.
+    """The largest divided by the average; 1.0 is even.
 
     >>> _skew([10, 10]), _skew([30, 0]), _skew([0])
     (1.0, 2.0, 1.0)

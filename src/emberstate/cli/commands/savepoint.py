@@ -1,4 +1,4 @@
-"""`emberstate savepoint`: make one of a checkpoint, ask whether a program can go on from it, rewrite it offline."""
+"""`emberstate savepoint`: makes one from a checkpoint, checks it against a program, rewrites it offline."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _pinned(storage: Storage, number: int | None) -> CheckpointReader:
     except StorageError as error:
         if error.errno not in _NOT_WRITABLE:
             raise
-        note(f"no pin could be written, so the job may collect the checkpoint meanwhile: {error}")
+        note(f"writing a pin failed, so the job may collect the checkpoint meanwhile: {error}")
         return CheckpointReader.open(storage, number)
 
 
@@ -118,10 +118,10 @@ def restore_check(
     parallelism: int | None,
     as_json: bool,
 ) -> None:
-    """Whether a function can go on from a checkpoint or savepoint, and what becomes of each state.
+    """Check whether a function can resume from a checkpoint or savepoint, and what happens to each state.
 
-    The function is imported, from the current directory or an installed package, and opened over the stored keys. Exit
-    code 1 if a restore would be refused.
+    Imports the function, from the current directory or an installed package, and opens it over the stored keys. Exit
+    code 1 if a restore would be rejected.
     """
     with open_reader(location, checkpoint, savepoint) as reader:
         manifest, storage = reader.manifest, reader.storage
@@ -152,7 +152,7 @@ def restore_check(
 
 
 def _keyed_operator(manifest: Manifest, name: str | None) -> Operator:
-    """The operator that a function is for; its broadcast state is not another one."""
+    """The operator of a function; its broadcast state is not a second one."""
     names = {operator.name for operator in manifest.operators}
     keyed = sorted(names - {broadcast_operator_name(other) for other in names})
     return pick_operator(manifest, keyed[0] if name is None and len(keyed) == 1 else name)
@@ -191,7 +191,7 @@ def _judged(storage: Storage, manifest: Manifest, specs: list[OperatorSpec]) -> 
 @savepoint.command()
 @location_argument
 @click.argument("name")
-@click.option("--to-name", required=True, metavar="NEW", help="What the result is called.")
+@click.option("--to-name", required=True, metavar="NEW", help="The name of the result.")
 @to_option
 @operator_option
 @click.option("--max-parallelism", type=click.IntRange(min=1), metavar="N", help="Another number of key groups.")
@@ -211,7 +211,7 @@ def rewrite(
     operators: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Rewrite savepoint NAME into another one, which is read back and compared before it counts.
+    """Rewrite savepoint NAME into a new one, which is read back and compared before it is committed.
 
     With several operators, --max-parallelism is for all of them unless --operator names one; states are dropped and
     renamed in that one, or in the only one that has them. A timer queue is timers/QUEUE. Broadcast state follows its
@@ -235,7 +235,7 @@ def rewrite(
         free = shutil.disk_usage(folder).free
         note(
             f"keys go to other groups: about {size_text(size)} in {folder} are needed meanwhile, {size_text(free)} are "
-            f"free there (TMPDIR names another place)"
+            f"free there (TMPDIR names another directory)"
         )
     with progress("rewriting", steps) as tick:
         saved = rewrite_savepoint(storage, manifest, destination, to_name, rewrites, progress=tick)
@@ -250,7 +250,7 @@ def _rewrites(
     renames: dict[str, str],
     names: dict[str, str],
 ) -> tuple[dict[str, OperatorRewrite], int]:
-    """What becomes of each operator, and how many key groups are read for it, state by state."""
+    """The rewrite of each operator, and the number of key groups that it reads, state by state."""
     manifest = reader.manifest
     there = {found.name: {stored.address for stored in reader.states(found.name)} for found in manifest.operators}
     if operator is not None and operator not in there:
@@ -278,7 +278,7 @@ def _rewrites(
 
 
 def _owner(state: str, there: dict[str, set[str]], operator: str | None) -> str:
-    """The operator that is meant by the name of a state."""
+    """The operator that has a state of this name."""
     having = [name for name, states in there.items() if state in states and operator in (None, name)]
     if len(having) > 1:
         raise click.UsageError(f"operators {having} have a state {state!r}: choose one by --operator")

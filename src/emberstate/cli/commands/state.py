@@ -1,4 +1,4 @@
-"""`emberstate state`: what a checkpoint holds: a key's state, the largest keys, everything as Parquet."""
+"""`emberstate state`: reads the state of a checkpoint: of a key, of the largest keys, of all as Parquet."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _MICROSECOND: Final = datetime.timedelta(microseconds=1)
 
 @click.group()
 def state() -> None:
-    """Look into the state of a checkpoint: no class of the job is needed, no code of it runs."""
+    """Read the state of a checkpoint. Needs no class of the job, and runs no code of it."""
 
 
 state.add_command(export)
@@ -53,7 +53,7 @@ state.add_command(plot_state)
 @location_argument
 @checkpoint_options
 @operator_option
-@click.option("--count", is_flag=True, help="Count entries and bytes too: everything is read.")
+@click.option("--count", is_flag=True, help="Count entries and bytes too; reads everything.")
 @json_option
 def list_states(
     location: str, checkpoint: int | None, savepoint: str | None, operator: str | None, count: bool, as_json: bool
@@ -118,7 +118,7 @@ def get(
     operator: str | None,
     as_json: bool,
 ) -> None:
-    """What STATE (or timers/QUEUE) holds for KEY. Exit code 1 if nothing.
+    """Show what STATE (or timers/QUEUE) holds for KEY. Exit code 1 if nothing.
 
     A key of one column is written as it is: text, a number, true, an ISO date or time, binary in hexadecimal. A key of
     several columns is a JSON array. After `--` a key may begin with a dash.
@@ -162,7 +162,7 @@ def _key_rows(reader: CheckpointReader, operator: Operator, stored: StoredState,
 
 
 def _expiry(stamp: datetime.datetime | None, ttl: StoredTtl, manifest: Manifest) -> dict[str, Any]:
-    """When a value expires, and whether it had by the end of the checkpoint's batch."""
+    """When a value expires, and whether it had expired at the end of the checkpoint's batch."""
     if stamp is None:
         return {"expires": None, "expired": False}
     try:
@@ -191,7 +191,7 @@ def top(
     largest: int,
     as_json: bool,
 ) -> None:
-    """The largest keys and key groups, by encoded bytes. Everything is read."""
+    """The largest keys and key groups, by encoded bytes. Reads everything."""
     with open_reader(location, checkpoint, savepoint) as reader:
         found = pick_operator(reader.manifest, operator)
         usage = _measured(reader, found.name, pick_states(reader, found.name, names), largest)

@@ -1,4 +1,4 @@
-"""`emberstate demo`: a real streaming job on local Spark, one of its slots killed, another parallelism, and a check of
+"""`emberstate demo`: runs a streaming job on local Spark, kills one of its slots, changes the parallelism, and checks
 the result.
 """
 
@@ -40,8 +40,8 @@ _MARKER: Final = ".emberstate-demo"
 @click.option(
     "--directory",
     type=click.Path(path_type=Path),
-    help="Where to keep input, checkpoints and output; default: a new temporary directory. One of an earlier demo is "
-    "used anew.",
+    help="Where to keep input, checkpoints and output; default: a new temporary directory. That of an earlier demo is "
+    "overwritten.",
 )
 @click.option("--batches", default=16, show_default=True, type=click.IntRange(6, 1000), help="Batches of payments.")
 @click.option("--rows", default=2000, show_default=True, type=click.IntRange(1, 1_000_000), help="Payments per batch.")
@@ -71,13 +71,13 @@ def demo(directory: Path | None, batches: int, rows: int) -> None:
 
 
 def _folder(given: Path | None) -> Path:
-    """An empty place; only what a demo made is ever deleted."""
+    """An empty directory; deletes only what an earlier demo made."""
     if given is None:
         folder = Path(tempfile.mkdtemp(prefix="emberstate-demo-"))
     else:
         folder = given.absolute()
         if folder.exists() and any(folder.iterdir()) and not (folder / _MARKER).exists():
-            raise Refused(f"{folder} is not empty, and not of an earlier demo: name another directory")
+            raise Refused(f"{folder} is neither empty nor of an earlier demo: name another directory")
         shutil.rmtree(folder, ignore_errors=True)
     (folder / "input").mkdir(parents=True)
     (folder / _MARKER).touch()
@@ -99,7 +99,7 @@ def _spark(console: Console) -> SparkSession:
 
 @contextlib.contextmanager
 def _quiet_start() -> Iterator[None]:
-    """Keep what the JVM says while it starts off the terminal; if it fails to start, it is shown."""
+    """Keep the JVM's output during its start off the terminal, and show it if the start fails."""
     sys.stderr.flush()
     kept = os.dup(2)
     with tempfile.TemporaryFile() as said:
@@ -202,7 +202,7 @@ class _Display:
         self._draw()
 
     def note(self, batch: int, text: str) -> None:
-        """Say something beside a batch."""
+        """Add a remark to a batch."""
         self._notes[batch] = text
         if self._live is None:
             self._console.print(f"  {text}")
@@ -235,7 +235,7 @@ def _verdict(console: Console, delivered: list[Any], expected: list[Report], sho
     if delivered != expected:
         missing, extra = _without(expected, delivered), _without(delivered, expected)
         raise click.ClickException(
-            f"the output is not what a loop over the same payments gives: {len(missing)} reports are missing "
+            f"the output differs from that of a loop over the same payments: {len(missing)} reports are missing "
             f"({missing[:3]}), {len(extra)} are too many ({extra[:3]}). This is a bug in emberstate."
         )
     sessions = sum(report[1] == "session" for report in expected)
@@ -272,7 +272,7 @@ def _what_next(console: Console, folder: Path) -> None:
 
 
 def _program() -> str:
-    """What to type for this program, where it is not in the PATH too."""
+    """The command for this program, also if it is not in the PATH."""
     if shutil.which("emberstate") is not None:
         return "emberstate"
     python = Path(sys.executable)

@@ -1,5 +1,5 @@
 """The job of `emberstate demo`: card payments, watched per card. And the same rules as a plain loop over sorted rows,
-which is what the result is compared with.
+to compare the result with.
 
 A card's payments at one merchant are counted, and forgotten ten minutes after the last of them (a map state with a time
 to live). From the third on, each is reported. When a card has been quiet for five minutes, a timer closes its session
@@ -56,7 +56,7 @@ class WatchedCards(KeyedProcessFunction):
             yield row.card, "repeated", row.merchant, count, row.cents
 
     def on_timer(self, timer: Any, ctx: Any) -> Iterator[Report]:
-        """The card has been quiet for a while."""
+        """The card was quiet for five minutes: close its session."""
         yield timer.key, "session", None, self.payments.value(), self.spent.value()
         self.spent.clear()
         self.payments.clear()
@@ -112,7 +112,7 @@ def generate(folder: Path, files: int, rows: int, seed: int) -> tuple[list[Payme
 
 
 def _write(folder: Path, number: int, payments: list[Payment]) -> None:
-    """A file that appears at once, for the stream looks while it is written."""
+    """Write a file that appears at once: the stream may look at any time."""
     columns = [pa.array(column) for column in zip(*payments, strict=True)]
     table = pa.table(columns, names=["card", "merchant", "cents", "ts"])
     hidden = folder / f".{number}"
