@@ -2,7 +2,7 @@
 end of what is available now.
 
 Spark decides when there is a batch, and numbers it; a source that advances (`heartbeat_source`) makes it start one. A
-new query gets that source or does not, for good: Spark rejects a query with another number of sources.
+query has that source from its first start or never: Spark rejects a query with another number of sources.
 
 Thread safety: the driver's thread, then that of the query's batches.
 """

@@ -60,7 +60,7 @@ def demo(directory: Path | None, batches: int, rows: int) -> None:
         with show:
             show.title = "2 slots; one will be killed half-way"
             _stream(spark, folder, show, parallelism=2, until=half, kill_at=half // 2)
-            show.title = "the job was stopped, and goes on with 3 slots"
+            show.title = "the job was stopped, and resumes with 3 slots"
             _stream(spark, folder, show, parallelism=3, until=batches + 2, kill_at=None)
         delivered = sorted((tuple(row) for row in _output(spark, folder).collect()), key=repr)
     finally:
@@ -93,7 +93,7 @@ def _spark(console: Console) -> SparkSession:
     }
     with console.status("Starting Spark …"), _quiet_start():
         spark = session("emberstate demo", master="local[2,4]", settings=settings)
-        spark.sparkContext.setLogLevel("OFF")  # a killed slot is not what somebody who watches wants a stack trace of
+        spark.sparkContext.setLogLevel("OFF")  # no stack trace of the killed slot
     return spark
 
 
