@@ -265,11 +265,11 @@ def test_a_name_that_is_taken_is_refused_before_anything_is_written() -> None:
     storage, made = MemoryStorage(), draft()
     commit_draft(storage, made, write_bases(storage, made, {1: {"value": "x"}}, 1, 5))
     before = storage.list()
-    with pytest.raises(StorageExistsError, match="take another name"), drafting(storage, draft()):
+    with pytest.raises(StorageExistsError), drafting(storage, draft()):
         raise AssertionError("not reached")
     late = draft()
     files = write_bases(storage, late, {2: {"value": "y"}}, 1, 5)
-    with pytest.raises(StorageExistsError, match="take another name"):
+    with pytest.raises(StorageExistsError):
         commit_draft(storage, late, files)
     assert storage.list() == before
 

@@ -280,7 +280,7 @@ def test_a_write_that_fails_leaves_nothing(spark: SparkSession, tmp_path: Path) 
     good = twice.filter("s < 199")
     write(good, tmp_path)
     before = files(tmp_path)
-    with pytest.raises(AnalysisException, match="take another name"):
+    with pytest.raises(AnalysisException, match="StorageExistsError"):
         write(good, tmp_path)
     assert files(tmp_path) == before
 
@@ -361,5 +361,5 @@ def test_a_bootstrap_that_fails_leaves_nothing(spark: SparkSession, tmp_path: Pa
     bootstrap_savepoint(frame.filter("false"), tmp_path, "boot", **given)
     assert savepoint_names(LocalStorage(tmp_path)) == ["boot"]
     assert table(spark, tmp_path, state="s", savepoint="boot").count() == 0
-    with pytest.raises(StorageExistsError, match="take another name"):
+    with pytest.raises(StorageExistsError):
         bootstrap_savepoint(frame, tmp_path, "boot", **given)

@@ -28,7 +28,9 @@ def given_twice(state: str, key: Any, *user_key: Any) -> StateTypeError:
     what = f", user key {user_key[0]!r:.200}," if user_key else ""
     return StateTypeError(
         f"state {state!r} of key {key!r:.200}{what} is given more than once: a savepoint holds one. Aggregate the rows "
-        f"by key first"
+        f"by key first",
+        state=state,
+        key=key,
     )
 
 

@@ -83,7 +83,8 @@ def rewrite_savepoint(
     unknown = sorted(rewrites.keys() - todo.keys())
     names = [rewrite.name or old for old, rewrite in todo.items()]
     if unknown:
-        raise RestoreRefusedError(f"there is no operator {unknown[0]!r} to rewrite; there are {sorted(todo)}")
+        what = f"there is no operator {unknown[0]!r} to rewrite; there are {sorted(todo)}"
+        raise RestoreRefusedError(what, operator=unknown[0])
     if len(set(names)) < len(names):
         raise RestoreRefusedError(f"two operators would have the same name: {sorted(names)}")
 
@@ -170,7 +171,8 @@ class _OperatorWriter:
         if found != self._digest:
             raise InvariantError(
                 f"operator {self._operator.name!r}: what was read back is not what was written ({found.rows} of "
-                f"{self._digest.rows} rows)"
+                f"{self._digest.rows} rows)",
+                operator=self._operator.name,
             )
 
     # -- rows -----------------------------------------------------------------------------------------------
@@ -303,16 +305,21 @@ def _rewritten(reader: CheckpointReader, operator: Operator, rewrite: OperatorRe
     unknown = sorted((rewrite.drop_states | rewrite.rename_states.keys()) - there)
     if unknown:
         raise RestoreRefusedError(
-            f"operator {operator.name!r} has no state {unknown[0]!r} to rewrite; it has {sorted(there)}"
+            f"operator {operator.name!r} has no state {unknown[0]!r} to rewrite; it has {sorted(there)}",
+            operator=operator.name,
+            state=unknown[0],
         )
     names = {old: rewrite.rename_states.get(old, old) for old in there - rewrite.drop_states}
     for old, new in rewrite.rename_states.items():
         check_address(new)
         if is_queue(old) != is_queue(new):
-            raise RestoreRefusedError(f"{old!r} cannot be renamed to {new!r}: one is a timer queue, one a state")
+            what = f"{old!r} cannot be renamed to {new!r}: one is a timer queue, one a state"
+            raise RestoreRefusedError(what, operator=operator.name, state=old)
         if old in rewrite.drop_states:
-            raise RestoreRefusedError(f"{old!r} is to be dropped and to be renamed: decide for one")
+            what = f"{old!r} is to be dropped and to be renamed: decide for one"
+            raise RestoreRefusedError(what, operator=operator.name, state=old)
     if len(set(names.values())) < len(names):
-        raise RestoreRefusedError(f"two states of operator {operator.name!r} would have the same name: {names}")
+        what = f"two states of operator {operator.name!r} would have the same name: {names}"
+        raise RestoreRefusedError(what, operator=operator.name)
     states = [RewrittenState(reader, operator, old, new) for old, new in names.items()]
     return sorted(states, key=lambda state: (is_queue(state.name), state.name))

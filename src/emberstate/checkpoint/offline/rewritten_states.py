@@ -104,7 +104,8 @@ class RewrittenState:
     def _refusal(self, why: str) -> RestoreRefusedError:
         return RestoreRefusedError(
             f"{self.table.state.label} cannot be rewritten: {why}. Start the job from it, let it run until its chains "
-            f"are bases, and rewrite a savepoint of that."
+            f"are bases, and rewrite a savepoint of that.",
+            state=self.table.state.name,
         )
 
 

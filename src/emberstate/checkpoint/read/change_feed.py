@@ -289,7 +289,7 @@ def _one_operator(old: _Side, new: _Side, name: str) -> Operator:
     before, after = old.operator, new.operator
     if before is None and after is None:
         there = sorted({*old.reader.operators, *new.reader.operators})
-        raise StateDeclarationError(f"neither checkpoint has an operator {name!r}; there are {there}")
+        raise StateDeclarationError(f"neither checkpoint has an operator {name!r}; there are {there}", operator=name)
     if before is None or after is None:
         return after or before  # type: ignore[return-value]
     one, other = (before.key_schema, before.max_parallelism), (after.key_schema, after.max_parallelism)
@@ -297,7 +297,8 @@ def _one_operator(old: _Side, new: _Side, name: str) -> Operator:
         raise RestoreRefusedError(
             f"operator {name!r} has keys of {list(one[0])} in {one[1]} key groups in one checkpoint, and of "
             f"{list(other[0])} in {other[1]} in the other: they cannot be compared by key group. Export both, and "
-            f"compare the tables."
+            f"compare the tables.",
+            operator=name,
         )
     return after
 
@@ -306,7 +307,9 @@ def _present(old: _Side, new: _Side, state: str) -> StoredState:
     before, after = old.states(), new.states()
     if state not in before and state not in after:
         raise StateDeclarationError(
-            f"operator {new.name!r} has no state {state!r} in either checkpoint; there are {sorted({*before, *after})}"
+            f"operator {new.name!r} has no state {state!r} in either checkpoint; there are {sorted({*before, *after})}",
+            operator=new.name,
+            state=state,
         )
     one, other = before.get(state), after.get(state)
     if one is None or other is None:
@@ -314,7 +317,9 @@ def _present(old: _Side, new: _Side, state: str) -> StoredState:
     if (one.kind, one.codec) != (other.kind, other.codec):
         raise RestoreRefusedError(
             f"{state!r} is a {one.kind} state ({one.codec}) in one checkpoint and a {other.kind} state "
-            f"({other.codec}) in the other: it was dropped and is another. Export both, and compare the tables."
+            f"({other.codec}) in the other: it was dropped and is another. Export both, and compare the tables.",
+            operator=new.name,
+            state=state,
         )
     return other
 

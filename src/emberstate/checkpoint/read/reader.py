@@ -257,7 +257,9 @@ class CheckpointReader:
         states = {stored.address: stored for stored in self.states(operator)}
         if state not in states:
             raise StateDeclarationError(
-                f"operator {operator!r} has no state {state!r} in {self.manifest.describe()}; it has {sorted(states)}"
+                f"operator {operator!r} has no state {state!r} in {self.manifest.describe()}; it has {sorted(states)}",
+                operator=operator,
+                state=state,
             )
         writers = {
             place[1]
@@ -307,7 +309,7 @@ class CheckpointReader:
         found = self.manifest.operator(name)
         if found is None:
             raise StateDeclarationError(
-                f"{self.manifest.describe()} has no operator {name!r}; it has {list(self.operators)}"
+                f"{self.manifest.describe()} has no operator {name!r}; it has {list(self.operators)}", operator=name
             )
         return found
 
@@ -411,7 +413,8 @@ def group_ranges(operator: Operator, groups: list[int] | None) -> Iterator[KeyGr
     start = 0
     for position, group in enumerate(wanted, start=1):
         if group not in every:
-            raise StateDeclarationError(f"operator {operator.name!r} has the key groups {every}, asked for is {group}")
+            what = f"operator {operator.name!r} has the key groups {every}, asked for is {group}"
+            raise StateDeclarationError(what, operator=operator.name, key_group=group)
         if position == len(wanted) or wanted[position] != group + 1 or position - start == _GROUPS_AT_ONCE:
             yield KeyGroupRange(wanted[start], group)
             start = position

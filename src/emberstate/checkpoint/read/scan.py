@@ -64,7 +64,8 @@ class CheckpointName:
         if reader.manifest.id != self.ident:
             raise CheckpointCollectedError(
                 f"{reader.manifest.describe()} is not the one that was to be read: that has gone, and this one taken "
-                f"its name. Begin the read again."
+                f"its name. Begin the read again.",
+                checkpoint=self.number,
             )
         return reader
 
@@ -175,7 +176,7 @@ def choose_operator(reader: CheckpointReader, name: str | None) -> Operator:
     found = reader.manifest.operator(name)
     if found is None:
         raise StateDeclarationError(
-            f"{reader.manifest.describe()} has no operator {name!r}; it has {list(reader.operators)}"
+            f"{reader.manifest.describe()} has no operator {name!r}; it has {list(reader.operators)}", operator=name
         )
     return found
 
@@ -191,7 +192,8 @@ def _chosen(
     groups = tuple(range(count)) if key_groups is None else tuple(sorted(set(key_groups)))
     if any(not 0 <= group < count for group in groups):
         raise StateDeclarationError(
-            f"operator {operator.name!r} has the key groups 0 to {count - 1}, asked for are {list(groups)!r:.200}"
+            f"operator {operator.name!r} has the key groups 0 to {count - 1}, asked for are {list(groups)!r:.200}",
+            operator=operator.name,
         )
     if key is None:
         return groups, None

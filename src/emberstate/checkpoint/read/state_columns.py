@@ -161,7 +161,9 @@ class StateColumns:
         except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
             raise RestoreRefusedError(
                 f"{self.state.label}: column {field.name!r} has values that are no {field.type}: {error!s:.200}. They "
-                f"were written under an older type; let the job write a base, and read a checkpoint after that"
+                f"were written under an older type; let the job write a base, and read a checkpoint after that",
+                state=self.state.name,
+                column=field.name,
             ) from None
 
     def _decode(self, writer: WriterSchema, part: str, data: bytes | None) -> Any:
@@ -186,7 +188,7 @@ class StateColumns:
         try:
             return decode(data)
         except CodecError as error:
-            raise CorruptionError(f"{self.state.label}, {part}: {error}") from None
+            raise CorruptionError(f"{self.state.label}, {part}: {error}", state=self.state.name) from None
 
 
 def _schema(stored: StoredState, part: str) -> TypeSchema | None:
