@@ -116,7 +116,7 @@ def test_key_groups_that_the_file_does_not_cover() -> None:
     """Catches: a manifest that names the wrong file, and state that is missing without a word."""
     low, high = halves()
     file = base_of(make_backend(low))
-    with pytest.raises(CorruptionError, match=r"base has key groups \[0, 7\], and \[8, 15\] are to be taken"):
+    with pytest.raises(CorruptionError, match=r"base has key groups \[0, 7\], but \[8, 15\] are taken"):
         FileSlice(file, high)
 
 

@@ -179,7 +179,7 @@ def test_dropped_and_kept_states_are_logged_once(caplog: pytest.LogCaptureFixtur
         assert not caplog.records
         restore(files, make(case.after), RestoreChoices(drop_states=["total"]))
         assert [record.getMessage() for record in caplog.records] == [
-            "restore: stored state 'total' is dropped, as was decided (drop_states)"
+            "restore: stored state 'total' is dropped (drop_states)"
         ]
         caplog.clear()
         restore(files, make(case.after), RestoreChoices(keep_states=["total"]))

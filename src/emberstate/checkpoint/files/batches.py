@@ -1,10 +1,8 @@
-"""The record batches of a state file: their columns, and their bytes, which are checked before Arrow sees
-them.
+"""The record batches of a state file: their columns, and their bytes, which are checked before Arrow gets them.
 
-A batch is an Arrow IPC message with zstd-compressed buffers. Arrow allocates what a buffer declares to hold
-once decompressed, so that is added up here first and compared with a limit, along with every other number of
-the message; afterwards Arrow's own full validation looks at what only decompression shows (offsets, counts of
-nulls).
+A batch is an Arrow IPC message with zstd-compressed buffers. Arrow allocates the decompressed size that a buffer
+declares, so these sizes are added up here first and compared with a limit, along with every other number of the
+message. Then Arrow's own full validation checks what only decompression shows (offsets, counts of nulls).
 
 Thread safety: pure functions.
 """
@@ -36,7 +34,7 @@ SCHEMA: Final = pa.schema(
 )
 
 _BUFFERS: Final = sum(3 if field.type == pa.binary() else 2 for field in SCHEMA)
-# One thread each: a slot has its own core, and its neighbours have theirs.
+# One thread each: every slot has its own core.
 _WRITE: Final = ipc.IpcWriteOptions(compression="zstd", use_threads=False)
 _READ: Final = ipc.IpcReadOptions(use_threads=False)
 _SCHEMA_MESSAGE: Final = SCHEMA.serialize().to_pybytes()
@@ -46,26 +44,26 @@ _ZSTD: Final = 1
 
 
 def schema_message(metadata: dict[bytes, bytes]) -> bytes:
-    """The schema, with metadata, as an Arrow message."""
+    """Return the schema, with metadata, as an Arrow message."""
     message: bytes = SCHEMA.with_metadata(metadata).serialize().to_pybytes()
     return message
 
 
 def write_message(batch: pa.RecordBatch) -> tuple[bytes, int]:
-    """A batch as an Arrow message, and how much of it is metadata (with its prefix)."""
+    """Return a batch as an Arrow message, and the length of its metadata (with its prefix)."""
     sink = pa.BufferOutputStream()
     with ipc.new_stream(sink, SCHEMA, options=_WRITE) as stream:
         stream.write_batch(batch)
-    # A stream is the schema's message, the batch's, and 8 bytes that end it.
+    # A stream is the schema's message, the batch's, and 8 bytes at the end.
     message: bytes = sink.getvalue()[len(_SCHEMA_MESSAGE) : -8].to_pybytes()
     return message, 8 + int.from_bytes(message[4:8], "little")
 
 
 def read_message(message: bytes, rows: int, limits: FileLimits) -> pa.RecordBatch:
-    """The batch of a message that should have `rows` rows; CorruptionError if it is anything else."""
+    """Return the batch of a message, with `rows` rows. Raises `CorruptionError` if it is anything else."""
     _check_sizes(memoryview(message), rows, limits)
     try:
-        # As a stream, because only that can be told to use one thread.
+        # As a stream, since only streams can be read by one thread.
         stream = ipc.open_stream(pa.py_buffer(_SCHEMA_MESSAGE + message), options=_READ)
         batch = stream.read_next_batch()
         batch.validate(full=True)
@@ -80,7 +78,7 @@ def read_message(message: bytes, rows: int, limits: FileLimits) -> pa.RecordBatc
 
 
 def message_header(data: memoryview) -> tuple[FlatTable, int]:
-    """The header of the Arrow message that some bytes begin with, and where its body begins."""
+    """Return the header of the Arrow message at the start of the data, and where its body begins."""
     marker, length = struct.unpack_from("<Ii", data) if len(data) >= 8 else (0, 0)
     if marker != 0xFFFFFFFF or not 0 < length <= len(data) - 8:
         raise CorruptionError("the record batch does not begin as an Arrow message")
@@ -88,7 +86,7 @@ def message_header(data: memoryview) -> tuple[FlatTable, int]:
 
 
 def batch_header(header: FlatTable) -> FlatTable:
-    """The part of a message's header that is about its record batch; CorruptionError if it holds none."""
+    """Return the record batch's part of a message's header. Raises `CorruptionError` if there is none."""
     batch = header.table(2)
     if header.scalar(0, "<h") != _V5 or header.scalar(1, "<B") != _RECORD_BATCH or batch is None:
         raise CorruptionError("the message holds no record batch of Arrow's format version 5")
@@ -116,7 +114,7 @@ def _check_sizes(message: memoryview, rows: int, limits: FileLimits) -> None:
 
 
 def check_buffers(buffers: list[tuple[int, ...]], body: memoryview, compressed: bool, limits: FileLimits) -> None:
-    """CorruptionError unless buffers, as (offset, length), stand in the body one after the other, within the limits."""
+    """Raise `CorruptionError` unless buffers (offset, length) follow one another in the body, within the limits."""
     end = total = 0
     for offset, length in buffers:
         if length < 0 or offset < end or offset + length > len(body):

@@ -1,8 +1,8 @@
-"""The states of a program as files see them: in one order, each with the codecs of its parts.
+"""`StateBinding`: a declared state as files store it, with the codecs of its parts; bindings have one order.
 
-A binding needs no backend: the driver makes them from descriptors, to ask what a restore would do.
+A binding needs no backend: the driver makes them from descriptors, to check a restore.
 
-Thread safety: bindings are immutable. They are made on the owner's thread, or from a snapshot on any.
+Thread safety: bindings are immutable. They are made on the owner's thread, or from a snapshot on any thread.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ class StateBinding:
 
     @property
     def label(self) -> str:
-        """How messages call the state."""
+        """The state's description for messages."""
         return self.stored.label
 
     @property
     def is_kept(self) -> bool:
-        """Whether it is carried along as bytes, undeclared."""
+        """Whether it is undeclared, and kept as bytes."""
         codec = self.user_key_codec if self.codec is None else self.codec
         return isinstance(codec, OpaqueCodec)
 
 
 def bindings_of(backend: KeyedStateBackend, snapshot: KeyedStateSnapshot | None = None) -> list[StateBinding]:
-    """What is registered now, or was when `snapshot` was taken, in the order of a file."""
+    """Return the states registered now, or when `snapshot` was taken, in the order of a file."""
     states: Mapping[str, RegisteredState[EntryTable]]
     states = backend.registered_states if snapshot is None else snapshot.states
     queues: Mapping[str, TimerQueue] = backend.timer_queues if snapshot is None else snapshot.timer_queues
@@ -57,7 +57,7 @@ def bindings_of(backend: KeyedStateBackend, snapshot: KeyedStateSnapshot | None 
 
 
 def binding_of_state(descriptor: StateDescriptor, namespace_type: Any = str) -> StateBinding:
-    """The binding of a state that is declared, without a backend.
+    """Return the binding of a declared state, without a backend.
 
     >>> from emberstate.state.descriptors import ValueStateDescriptor
     >>> binding_of_state(ValueStateDescriptor("total", int)).label
@@ -67,12 +67,12 @@ def binding_of_state(descriptor: StateDescriptor, namespace_type: Any = str) -> 
 
 
 def binding_of_queue(name: str, namespace_type: Any = str) -> StateBinding:
-    """The binding of a timer queue that is declared, without a backend."""
+    """Return the binding of a declared timer queue, without a backend."""
     return _queue_binding(name, key_codec_for(namespace_type, where=f"namespace of timer queue {name!r}"))
 
 
 def meta_of(backend: KeyedStateBackend, kind: str, groups: KeyGroupRange, bindings: list[StateBinding]) -> FileMeta:
-    """The metadata of a file with these states."""
+    """Return the metadata of a file with these states."""
     context = backend.context
     stored = tuple(binding.stored for binding in bindings)
     return FileMeta(kind, context.key_schema.type_names, context.max_parallelism, groups, stored)
@@ -104,6 +104,6 @@ def _queue_binding(name: str, timer_namespace: Codec[Any]) -> StateBinding:
 
 @functools.lru_cache(maxsize=64)
 def _timer_codecs(namespace_type: Any) -> tuple[Codec[Any], Codec[Any]]:
-    """Codecs of (time, name, namespace), and of the (void) namespace of the entries that hold timers."""
+    """Return the codecs of (time, name, namespace), and of the void namespace of the entries that hold timers."""
     timer = key_codec_for(GenericAlias(tuple, (int, str, namespace_type)), where="timer")
     return timer, key_codec_for(type(VOID_NAMESPACE), where="namespace of timers")

@@ -1,7 +1,7 @@
 """The fields of a stored type, by their paths: "amount", "customer.mail".
 
-Lists, dicts, tuples and unions on the way are not part of a path, as in `codec.compare`; so a path may lead
-to several fields, and counts as there if one is.
+Lists, dicts, tuples and unions on the way are not part of a path, as in `codec.compare`. So a path may lead to several
+fields, and exists if one of them does.
 
 Thread safety: pure.
 """
@@ -12,12 +12,12 @@ from collections.abc import Iterator, Mapping
 
 from emberstate.codec import TypeSchema
 
-#: What a removed field is renamed to: it stays removed, even if another field gets its name.
+#: The new name of a removed field. It stays removed, even if another field gets its name.
 GONE = ""
 
 
 def has_field(schema: TypeSchema | None, path: str) -> bool:
-    """Whether a type has a field at `path`.
+    """Return whether a type has a field at `path`.
 
     >>> from typing import NamedTuple
     >>> from emberstate.codec import codec_for
@@ -30,7 +30,7 @@ def has_field(schema: TypeSchema | None, path: str) -> bool:
 
 
 def field_paths(schema: TypeSchema, parent: str = "") -> Iterator[str]:
-    """The paths of all fields of a type, at every depth; one may come more than once."""
+    """Yield the paths of all fields of a type, at every depth; a path may repeat."""
     for item in schema.items:
         yield from field_paths(item, parent)
     for field in schema.fields:
@@ -40,7 +40,7 @@ def field_paths(schema: TypeSchema, parent: str = "") -> Iterator[str]:
 
 
 def forward(path: str, renames: Mapping[str, str]) -> str:
-    """A path in stored names, in the names that `renames` ({path: new name}) leads to.
+    """Return a path of stored names in the new names of `renames` ({path: new name}).
 
     >>> forward("customer.mail", {"customer": "client", "customer.mail": "email"})
     'client.email'
@@ -50,7 +50,7 @@ def forward(path: str, renames: Mapping[str, str]) -> str:
 
 
 def backward(path: str, renames: Mapping[str, str]) -> list[str]:
-    """The stored paths that may have become `path`, a path in new names; none if its name was renamed away.
+    """Return the stored paths that `path`, in new names, may come from; none if its name was renamed away.
 
     >>> backward("client.email", {"customer": "client", "customer.mail": "email"})
     ['customer.mail', 'customer.email', 'client.email']
@@ -70,8 +70,8 @@ def backward(path: str, renames: Mapping[str, str]) -> list[str]:
 
 
 def removed_fields(stored: TypeSchema, present: TypeSchema, renames: Mapping[str, str]) -> dict[str, str]:
-    """The stored fields that the present type no longer has, but for what is renamed or inside of a removed one,
-    each renamed to `GONE`."""
+    """Return the stored fields that the present type lacks, each renamed to `GONE`; not renamed fields, nor those
+    inside a removed one."""
     here = set(field_paths(present))
     gone = {path: GONE for path, new in renames.items() if new == GONE}
     for path in field_paths(stored):

@@ -1,8 +1,7 @@
-"""Reading FlatBuffers tables, the encoding of Arrow's metadata, without trusting a single offset.
+"""A reader of FlatBuffers tables, the encoding of Arrow's metadata, that trusts no offset.
 
-Just enough to look at a footer or a record batch's header before Arrow does: tables, scalars, strings,
-vectors. Every access is checked against the buffer; what does not fit raises `CorruptionError` and nothing
-else.
+It reads tables, scalars, strings and vectors: enough to check a footer or a record batch's header before Arrow gets it.
+Every access is checked against the buffer and raises only `CorruptionError`.
 
 Thread safety: values are immutable; a buffer must not change while it is read.
 """
@@ -20,7 +19,7 @@ _I32: Final = struct.Struct("<i")
 
 
 def read(layout: struct.Struct, buffer: memoryview, position: int) -> int:
-    """The integer at `position`."""
+    """Return the integer at `position`."""
     if not 0 <= position <= len(buffer) - layout.size:
         raise CorruptionError(f"Arrow metadata points to byte {position} of {len(buffer)}")
     number: int = layout.unpack_from(buffer, position)[0]
@@ -42,32 +41,32 @@ class FlatTable:
 
     @staticmethod
     def root(buffer: memoryview) -> FlatTable:
-        """The table that the buffer is about."""
+        """Return the root table of a buffer."""
         return FlatTable(buffer, read(_U32, buffer, 0))
 
     @property
     def position(self) -> int:
-        """Where in the buffer the table stands."""
+        """The table's position in the buffer."""
         return self._position
 
     def scalar(self, field: int, layout: str, default: int = 0) -> int:
-        """A number field; absent ones have Arrow's default."""
+        """Return a number field, or Arrow's default."""
         place = self._place(field)
         return default if place is None else read(struct.Struct(layout), self._buffer, place)
 
     def table(self, field: int) -> FlatTable | None:
-        """A table field, or None."""
+        """Return a table field, or None."""
         place = self._place(field)
         return None if place is None else FlatTable(self._buffer, self._follow(place))
 
     def structs(self, field: int, layout: str) -> list[tuple[int, ...]]:
-        """A vector of structs, all of its fields each."""
+        """Return a vector of structs, each with all its fields."""
         item = struct.Struct(layout)
         start, count = self._vector(field, item.size)
         return list(item.iter_unpack(self._buffer[start : start + count * item.size]))
 
     def pairs(self, field: int) -> dict[bytes, bytes]:
-        """A vector of KeyValue tables: Arrow's custom metadata."""
+        """Return a vector of KeyValue tables: Arrow's custom metadata."""
         start, count = self._vector(field, 4)
         found: dict[bytes, bytes] = {}
         for number in range(count):

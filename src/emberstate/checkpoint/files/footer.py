@@ -1,10 +1,9 @@
-"""The end of an Arrow IPC file: a footer that is Arrow's own, with our index and a checksum of itself in it.
+"""The end of an Arrow IPC file: Arrow's footer, with our index and its own checksum in it.
 
-pyarrow writes a footer only together with the file's last batch and cannot put into it what is known only
-then. So it is made here: Arrow's `Footer` table with the schema, the positions of the record batches, and our
-index as custom metadata. The schema is the schema message as pyarrow serialised it, set in as it is (offsets
-in FlatBuffers are relative). The first 16 bytes are a prefix that FlatBuffers allow and Arrow skips: it holds
-the checksum.
+pyarrow writes a footer only together with the file's last batch, and cannot add metadata that is known only then. So
+this module makes it: Arrow's `Footer` table with the schema, the positions of the record batches, and our index as
+custom metadata. The schema is the message that pyarrow serialised, unchanged (offsets in FlatBuffers are relative). The
+first 16 bytes are a prefix that FlatBuffers allow and Arrow skips; it holds the checksum.
 
     0  u32  16 + 16: position of the Footer table     8  u32  CRC-32 of everything from byte 16 on
     4  4 bytes "EMB1"                                12  u32  0
@@ -24,7 +23,7 @@ from emberstate.checkpoint.files.flatbuffers import FlatTable
 from emberstate.checkpoint.files.limits import FileLimits
 from emberstate.errors import CorruptionError
 
-#: What an Arrow IPC file begins with, and (without padding) ends with.
+#: The beginning and (without padding) the end of an Arrow IPC file.
 MAGIC: Final = b"ARROW1"
 HEAD: Final = MAGIC + b"\0\0"
 END_OF_STREAM: Final = b"\xff\xff\xff\xff\0\0\0\0"
@@ -43,7 +42,7 @@ _V5: Final = 4
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Footer:
-    """What a footer holds."""
+    """The content of a footer."""
 
     metadata: bytes
     index: bytes
@@ -52,12 +51,12 @@ class Footer:
 
 
 def build_footer(schema_message: bytes, blocks: Sequence[tuple[int, int, int]], index: bytes) -> bytes:
-    """The end of a file: footer, its length, the magic."""
+    """Return the end of a file: footer, its length, the magic."""
     message = schema_message[8:]  # without the marker and the length
     schema_at = _header_of(message).position
     # vtable (14 bytes and padding), then the table: version, schema, dictionaries, record batches, metadata.
     parts = [struct.pack("<7H2x", 14, 24, 4, 8, 12, 16, 20)]
-    batches_at = _TABLE_AT + 24 + 4  # the empty vector of dictionaries stands between
+    batches_at = _TABLE_AT + 24 + 4  # after the empty vector of dictionaries
     vector = struct.pack("<I", len(blocks)) + b"".join(struct.pack("<qi4xq", *block) for block in blocks)
     pairs_at = batches_at + len(vector)
     pairs = _pair_vector(INDEX_KEY, index)
@@ -82,7 +81,7 @@ def build_footer(schema_message: bytes, blocks: Sequence[tuple[int, int, int]], 
 
 
 def footer_length(tail: bytes, size: int, limits: FileLimits) -> int:
-    """The length of the footer, from a file's last bytes; CorruptionError if there cannot be one."""
+    """Return the length of the footer, from a file's last bytes. Raises `CorruptionError` if there cannot be one."""
     if len(tail) < TAIL.size or size < len(HEAD) + len(END_OF_STREAM) + _PREFIX.size + TAIL.size:
         raise CorruptionError(f"a file of {size} bytes is too short to be a state file")
     length, magic = TAIL.unpack(tail[-TAIL.size :])
@@ -97,7 +96,7 @@ def footer_length(tail: bytes, size: int, limits: FileLimits) -> int:
 
 
 def parse_footer(footer: bytes) -> Footer:
-    """What a footer holds; CorruptionError unless it is exactly as it was written."""
+    """Return the content of a footer. Raises `CorruptionError` if it is damaged."""
     table_at, ours, checksum, zero = _PREFIX.unpack_from(footer)
     if (table_at, ours, zero) != (_TABLE_AT, _OURS, 0):
         raise CorruptionError("the footer does not begin as that of a state file: not written by emberstate?")
@@ -120,7 +119,7 @@ def _header_of(message: bytes) -> FlatTable:
 
 
 def _pair_vector(key: bytes, value: bytes) -> bytes:
-    """A vector of one KeyValue table; its start has the alignment of 4 that its parts need."""
+    """Return a vector of one KeyValue table; it must begin at a multiple of 4."""
     # at 0: count, offset of the table; 8: vtable; 16: table (vtable 8 before, key, value); 28: strings
     key_string = _string(key)
     table = struct.pack("<iII", 8, 28 - 20, 28 + len(key_string) - 24)

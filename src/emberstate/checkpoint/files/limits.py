@@ -1,8 +1,8 @@
-"""What a state file may hold at most: known before anything of it is decoded.
+"""The limits of a state file.
 
-A reader trusts no number of a file. Whatever a file declares is compared with these limits before memory is
-allocated for it, so that a damaged or hostile file costs little and ends in `CorruptionError`. The writer
-keeps far below them; a value that no reader would take is refused when it is written.
+A reader trusts no number of a file. It compares what a file declares with these limits before it allocates memory, so
+a damaged or hostile file costs little and raises `CorruptionError`. The writer stays far below them, and rejects a
+value that no reader would accept.
 
 Thread safety: immutable.
 """
@@ -14,7 +14,7 @@ from typing import Final
 
 from emberstate.state.declarations import MAX_STATES
 
-#: Rows after which a base begins another record batch: bounds what writing and reading hold at once.
+#: Rows of a base's record batch: bounds what writing and reading hold at once.
 BASE_BATCH_ROWS: Final = 64 * 1024
 
 #: Rows after which a delta, which is one record batch otherwise, is split.
@@ -29,7 +29,7 @@ MAX_CELL_BYTES: Final = 512 * 1024 * 1024
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FileLimits:
-    """The largest of everything that a reader accepts."""
+    """What a reader accepts at most."""
 
     #: Footer with metadata and index: room for some 200,000 record batches.
     footer_bytes: int = 16 * 1024 * 1024

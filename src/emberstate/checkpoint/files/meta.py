@@ -1,11 +1,10 @@
-"""What a state file says about itself: format version, key schema, states with their types, and where its
-rows are.
+"""The metadata of a state file: format version, key schema, states with their types; and the index of its batches.
 
-Two canonical JSON texts. `FileMeta` is known before the first row is written and is the schema's metadata;
-`BatchEntry`s are the index and stand in the footer. docs/format.md specifies both.
+Two canonical JSON texts. `FileMeta` is known before the first row is written and is the schema's metadata; the
+`BatchEntry`s are the index, in the footer. docs/format.md specifies both.
 
-Unknown fields are ignored. What a reader must understand to read rightly is listed by its writer under
-"requires", and a reader that does not know one of those refuses; so it does with a later format version.
+Readers ignore unknown fields. A writer lists under "requires" what a reader must support; a reader rejects a file that
+requires something unknown, or has a later format version.
 
 Invariants: reading raises CorruptionError or RestoreRefusedError and nothing else; every number is in its
 range.
@@ -39,18 +38,18 @@ from emberstate.state.ttl.config import TtlTime
 FORMAT: Final = "emberstate state file"
 FORMAT_VERSION: Final = 1
 
-#: What this reader understands beyond version 1: nothing yet.
+#: What this reader supports beyond version 1: nothing yet.
 KNOWN_REQUIREMENTS: Final[frozenset[str]] = frozenset()
 
 TIMERS: Final = "timers"
-#: What stands before the name of a timer queue where it is named among states.
+#: The prefix of a timer queue's name among names of states.
 TIMERS_PREFIX: Final = "timers/"
 KINDS: Final = frozenset({"value", "list", "map", "reducing", "aggregating", TIMERS})
 CODECS: Final = frozenset({"msgspec", "pickle"})
 
 
 def library_version() -> str:
-    """The version of this library, as files name their writer."""
+    """Return the version of this library, which files name as their writer."""
     version: str = sys.modules[__package__.partition(".")[0]].__version__
     return version
 
@@ -65,7 +64,7 @@ class StoredTtl:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StoredState:
-    """A state, or a timer queue, as its writer had declared it."""
+    """A state or timer queue as its writer declared it."""
 
     name: str
     kind: str
@@ -77,41 +76,41 @@ class StoredState:
 
     @property
     def identity(self) -> tuple[bool, str]:
-        """What tells states apart, and their order: queues have names of their own, and come last."""
+        """Identifies and orders states: queues have separate names, and come last."""
         return self.kind == TIMERS, self.name
 
     @property
     def address(self) -> str:
-        """How options and verdicts name it: queues behind `timers/`, which no state's name can begin with."""
+        """The name in choices and verdicts: of queues with `timers/`, which no state's name begins with."""
         return TIMERS_PREFIX + self.name if self.kind == TIMERS else self.name
 
     def has_field(self, path: str) -> bool:
-        """Whether the type of its value, user key or namespace has the field."""
+        """Return whether the type of its value, user key or namespace has the field."""
         return any(has_field(part, path) for part in (self.type, self.user_key, self.namespace))
 
     @property
     def label(self) -> str:
-        """How messages call it."""
+        """The description for messages."""
         return f"timer queue {self.name!r}" if self.kind == TIMERS else f"{self.kind} state {self.name!r}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FileMeta:
-    """What a file is about."""
+    """The metadata of a file."""
 
     kind: str  # "delta" or "base"
     key_schema: tuple[str, ...]
     max_parallelism: int
     key_groups: KeyGroupRange
     states: tuple[StoredState, ...]
-    merged: int = 1  # of how many deltas a delta was made
+    merged: int = 1  # the number of deltas that were merged
     library: str = dataclasses.field(default_factory=library_version)
 
     def to_json(self) -> bytes:
-        """Canonical JSON; refuses more states than a reader takes."""
+        """Return canonical JSON; reject more states than a reader accepts."""
         if len(self.states) > MAX_STATES:
             raise StateDeclarationError(
-                f"{len(self.states):,} states and timer queues for one state file: a reader takes {MAX_STATES:,}"
+                f"{len(self.states):,} states and timer queues for one state file: a reader accepts {MAX_STATES:,}"
             )
         return _dump(
             {
@@ -130,7 +129,7 @@ class FileMeta:
 
     @staticmethod
     def from_json(text: bytes, limits: FileLimits) -> FileMeta:
-        """Read what `to_json` wrote, in this version or a later one that requires nothing unknown."""
+        """Return the metadata that `to_json` wrote, in this version or a later one that requires nothing unknown."""
         plain = _load(text)
         if plain.get("format") != FORMAT:
             raise CorruptionError(f"the metadata is not that of a state file: format {plain.get('format')!r:.60}")
@@ -160,12 +159,12 @@ class BatchEntry:
 
 
 def index_to_json(entries: list[BatchEntry]) -> bytes:
-    """The index of a file, in the order of its batches."""
+    """Return the index of a file, in the order of its batches."""
     return _dump({"batches": [[entry.first, entry.last, entry.rows, entry.checksum] for entry in entries]})
 
 
 def index_from_json(text: bytes, meta: FileMeta, limits: FileLimits) -> list[BatchEntry]:
-    """Read an index; batches ascend by key group and lie in the range that the file covers."""
+    """Return the batches of an index; they ascend by key group within the file's range."""
     entries = []
     previous = meta.key_groups.start
     for item in _list(_load(text), "batches"):

@@ -1,15 +1,10 @@
-"""How many bytes each state of a file has, for the limit of checkpoints that are kept in memory.
+"""`StateFileReader`: a state file's metadata, and its record batches by key group. Reads only what is needed.
 
-Thread safety: pure functions.
+Opening reads the end of the file, usually in one request; every batch is one more. Arrow gets only bytes whose checksum
+was compared, and nothing is decompressed whose declared size exceeds the limits.
 
-Reading state files: what a file is about, and its record batches by key group, fetching only what is
-needed.
-
-Opening reads the end of the file, usually in one request; every batch is one more. Nothing reaches Arrow
-whose checksum does not fit, and nothing is decompressed whose declared size exceeds the limits.
-
-Invariants: reading raises CorruptionError (bytes are not what was written) or RestoreRefusedError (a later
-format) and, apart from what `read_range` raises, nothing else.
+Invariants: reading raises CorruptionError (the file is damaged), RestoreRefusedError (a later format) and what
+`read_range` raises, nothing else.
 
 Thread safety: as `read_range`; the reader itself does not change after it is made.
 """
@@ -30,7 +25,7 @@ from emberstate.errors import CorruptionError, RestoreRefusedError
 from emberstate.keygroups import KeyGroupRange
 from emberstate.storage.checksums import checksum
 
-#: What is read of the end at first; the footer of a delta fits, and that of most bases.
+#: Bytes of the end that are read first: enough for the footer of a delta, and of most bases.
 _FIRST_READ = 64 * 1024
 
 ReadRange = Callable[[int, int], bytes]
@@ -42,11 +37,11 @@ class StateFileReader:
     __slots__ = ("_blocks", "_limits", "_read_range", "entries", "meta", "name", "seal", "size")
 
     meta: FileMeta
-    """What the file is about."""
+    """The metadata."""
     entries: list[BatchEntry]
     """Its record batches, in order."""
     seal: str
-    """Checksum of the footer, which holds those of the batches: who knows it knows the file."""
+    """Checksum of the footer, which holds the checksums of the batches; so it identifies the file."""
 
     def __init__(
         self,
@@ -56,7 +51,7 @@ class StateFileReader:
         *,
         name: str = "state file",
     ) -> None:
-        """Open a file of `size` bytes; `read_range(offset, length)` gives exactly that part of it."""
+        """Open a file of `size` bytes; `read_range(offset, length)` returns exactly that part of it."""
         self.name = name
         self.size = size
         self._read_range = read_range
@@ -81,11 +76,11 @@ class StateFileReader:
 
     @property
     def rows(self) -> int:
-        """How many rows the file has."""
+        """The number of rows."""
         return sum(entry.rows for entry in self.entries)
 
     def batches(self, key_groups: KeyGroupRange | None = None) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """(number, record batch) for every batch with rows of `key_groups` (default: all).
+        """Yield (number, record batch) for every batch with rows of `key_groups` (default: all).
 
         A batch of a delta may have rows of other key groups too.
         """
@@ -96,26 +91,29 @@ class StateFileReader:
                     batch = self._batch(entry, offset, length)
                 yield number, batch
 
-    def corruption(self, batch: int, what: str) -> CorruptionError:
-        """The error for a batch whose content makes no sense."""
-        return CorruptionError(f"{self.name}, record batch {batch}: {what}")
+    def corruption(
+        self, number: int, what: str, *, key_group: int | None = None, state: str | None = None
+    ) -> CorruptionError:
+        """Return the error for a batch with invalid content."""
+        what = f"{self.name}, record batch {number}: {what}"
+        return CorruptionError(what, path=self.name, key_group=key_group, state=state)
 
     def _batch(self, entry: BatchEntry, offset: int, length: int) -> pa.RecordBatch:
         message = self._read(offset, length)
         if zlib.crc32(message) != entry.checksum:
             raise CorruptionError(
-                f"bytes {offset} to {offset + length} do not have the checksum they were written with"
+                f"bytes {offset} to {offset + length} have another checksum than when they were written"
             )
         batch = read_message(message, entry.rows, self._limits)
         groups = batch.column("key_group")
         if (groups[0].as_py(), groups[entry.rows - 1].as_py()) != (entry.first, entry.last):
-            raise CorruptionError("the rows are of other key groups than the index says")
+            raise CorruptionError("the rows have other key groups than the index says")
         return batch
 
     def _read(self, offset: int, length: int) -> bytes:
         data = self._read_range(offset, length)
         if len(data) != length:
-            raise CorruptionError(f"{len(data)} bytes at {offset} where {length} should be: the file is shorter")
+            raise CorruptionError(f"expected {length} bytes at {offset}, found {len(data)}: the file is too short")
         return bytes(data)
 
     @contextlib.contextmanager
@@ -123,15 +121,15 @@ class StateFileReader:
         try:
             yield
         except CorruptionError as error:
-            raise CorruptionError(f"{self.name}, {part}: {error}") from None
+            raise CorruptionError(f"{self.name}, {part}: {error}", path=self.name) from None
         except RestoreRefusedError as error:
-            raise RestoreRefusedError(f"{self.name}: {error}") from None
+            raise RestoreRefusedError(f"{self.name}: {error}", path=self.name) from None
         except RecursionError:
-            raise CorruptionError(f"{self.name}, {part}: nested too deeply") from None
+            raise CorruptionError(f"{self.name}, {part}: nested too deeply", path=self.name) from None
 
 
 def _checked(blocks: list[tuple[int, ...]], entries: list[BatchEntry], end: int) -> list[tuple[int, int]]:
-    """(offset, length) of the batches, which must follow one another without a gap up to `end`."""
+    """Return (offset, length) of the batches, which must follow one another without a gap up to `end`."""
     if len(blocks) != len(entries):
         raise CorruptionError(f"the footer lists {len(blocks)} record batches, the index {len(entries)}")
     places = []

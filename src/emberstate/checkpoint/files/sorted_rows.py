@@ -1,9 +1,8 @@
 """The sorted rows of a state file: a row per step of an entry.
 
-`EntryEncoder` makes them. They are collected in small chunks (the interpreter lock is held for one at a time),
-sorted by Arrow, which holds no lock, and cut into record batches. The order is that of the bytes, the same in
-every process: key group, state, key, namespace; within an entry CLEARED first, then user keys, or elements in their
-order.
+`EntryEncoder` makes them. They are collected in small chunks (each holds the interpreter lock once), sorted by Arrow,
+which holds no lock, and cut into record batches. The order is that of the bytes, the same in every process: key group,
+state, key, namespace; within an entry CLEARED first, then user keys, or elements in their order.
 
 Thread safety: a `Rows` belongs to one thread; what it encodes must not change meanwhile (a snapshot's content
 does not).
@@ -26,8 +25,8 @@ from emberstate.state.changes import Op
 CHUNK_ROWS: Final = 4096
 CHUNK_BYTES: Final = 16 * 1024 * 1024
 
-# While sorted, offsets have 64 bits, for all rows together may exceed what a batch may. Beside the file's
-# columns: the order of steps within an entry.
+# While sorted, offsets have 64 bits, since all rows together may exceed a batch. Besides the file's columns: the order
+# of steps within an entry.
 _SORTED: Final = pa.schema(
     [pa.field(field.name, pa.large_binary() if field.type == pa.binary() else field.type) for field in SCHEMA]
     + [pa.field("step", pa.uint32())]
@@ -41,7 +40,7 @@ _Row = tuple[int, int, bytes, bytes, int, _Cell, _Cell, int | None, int]
 
 
 class Rows:
-    """Collects rows in any order and gives them back sorted, as record batches."""
+    """Collects rows in any order and returns them sorted, as record batches."""
 
     __slots__ = ("_bytes", "_chunks", "_pending", "_pending_bytes", "count")
 
@@ -50,7 +49,7 @@ class Rows:
         self._pending_bytes = 0
         self._chunks: list[pa.RecordBatch] = []
         self._bytes = 0
-        #: How many there are.
+        #: The number of rows.
         self.count = 0
 
     def add(
@@ -105,7 +104,7 @@ class Rows:
         self.count += count
 
     def batches(self, max_rows: int) -> Iterator[pa.RecordBatch]:
-        """The rows in order, in batches of at most `max_rows` rows and about `BATCH_BYTES`, or one row."""
+        """Yield the rows in order, in batches of at most `max_rows` rows and about `BATCH_BYTES`, or one row."""
         self._chunk()
         if not self._chunks:
             return

@@ -35,7 +35,7 @@ from emberstate.storage.checksums import checksum
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FileCounts:
-    """What was written."""
+    """Counts of a file."""
 
     rows: int
     batches: int
@@ -48,13 +48,12 @@ class WrittenFile:
 
     data: bytes
     counts: FileCounts
-    #: Checksum of the footer, by which a manifest knows the file.
+    #: Checksum of the footer, by which a manifest identifies the file.
     seal: str
 
 
 class FileAssembler:
-    """Puts a file together, part by part: `head`, any number of `batch`, `end`; their results in order are
-    the file."""
+    """Makes a file part by part: `head`, any number of `batch`, `end`; the file is their results in order."""
 
     __slots__ = ("_blocks", "_entries", "_metadata", "_rows", "_size", "seal")
 
@@ -68,12 +67,12 @@ class FileAssembler:
         self.seal = ""
 
     def head(self) -> bytes:
-        """What the file begins with."""
-        # Without the metadata, which is read from the footer: a small delta would be half as large again.
+        """Return the beginning of the file."""
+        # Without the metadata, which readers take from the footer: it would make a small delta half as large again.
         return self._counted(HEAD + schema_message({}))
 
     def batch(self, batch: pa.RecordBatch) -> bytes:
-        """One record batch; its rows are sorted, and come after those of the batch before."""
+        """Return one record batch; its rows are sorted, and follow those of the batch before."""
         message, metadata_length = write_message(batch)
         groups = batch.column("key_group")
         first, last, rows = groups[0].as_py(), groups[len(groups) - 1].as_py(), batch.num_rows
@@ -83,7 +82,7 @@ class FileAssembler:
         return self._counted(message)
 
     def end(self) -> bytes:
-        """What the file ends with."""
+        """Return the end of the file."""
         footer = build_footer(schema_message(self._metadata), self._blocks, index_to_json(self._entries))
         self.seal = checksum(footer)
         return self._counted(END_OF_STREAM + footer)
@@ -98,7 +97,7 @@ class FileAssembler:
 
 
 def assemble(meta: FileMeta, rows: Rows, max_rows: int = DELTA_BATCH_ROWS) -> WrittenFile:
-    """A file of these rows."""
+    """Return a file of these rows."""
     assembler = FileAssembler(meta)
     parts = [assembler.head()]
     parts += [assembler.batch(batch) for batch in rows.batches(max_rows)]
@@ -107,7 +106,7 @@ def assemble(meta: FileMeta, rows: Rows, max_rows: int = DELTA_BATCH_ROWS) -> Wr
 
 
 def write_delta(backend: KeyedStateBackend, snapshot: KeyedStateSnapshot) -> WrittenFile:
-    """What changed in `backend` since `snapshot`, as a file. The cost is that of what was touched.
+    """Return the changes of `backend` since `snapshot` as a file. The cost follows the changes.
 
     Raises:
         StateTypeError: a value is not of its declared type; the message names state, key and path.
@@ -130,7 +129,7 @@ def write_delta(backend: KeyedStateBackend, snapshot: KeyedStateSnapshot) -> Wri
 
 
 class BaseWriter:
-    """All that a snapshot saw of some key groups, as the parts of a file, one after the other.
+    """Iterates over the parts of a file with everything that a snapshot has of some key groups.
 
     What had expired by then is left out; see `emberstate.state.ttl.filter`.
 
@@ -180,7 +179,7 @@ class BaseWriter:
 
     @property
     def seal(self) -> str:
-        """Checksum of the footer, once all parts were taken."""
+        """Checksum of the footer, after the last part."""
         return self._assembler.seal
 
     def _write(self) -> Iterator[bytes]:
@@ -199,7 +198,7 @@ class BaseWriter:
             if binding.ttl is not None:
                 entries = unexpired(entries, binding.ttl, self._snapshot.ttl_clock)
             encoder.add_entries(group, entries)
-            if rows.count >= self._batch_rows:  # small states of a group share a batch, large ones are let go
+            if rows.count >= self._batch_rows:  # small states of a group share a batch
                 yield from rows.batches(self._batch_rows)
                 rows = Rows()
         yield from rows.batches(self._batch_rows)

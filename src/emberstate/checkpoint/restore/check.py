@@ -1,8 +1,8 @@
-"""Can these files be restored into this program? Asked without a backend, and before every restore.
+"""`check_restore`: whether files can be restored into a program. Needs no backend; every restore begins with it.
 
-Which stored state goes where is decided here: dropped, renamed, kept, or into the state of its name; what fits
-nowhere is refused. A restore does exactly what this says, so a dry run and a restore cannot disagree. All that
-is wrong is found, not only the first of it.
+It decides for every stored state: dropped, renamed, kept, or restored into the state of its name; a state that fits
+nowhere is rejected. A restore does exactly what the verdict says, so a dry run and a restore cannot disagree. The
+verdict has all problems, not only the first.
 
 Thread safety: pure.
 """
@@ -37,7 +37,7 @@ def check_restore(
     past_choices: PastChoices = NO_PAST_CHOICES,
     ttl_clock: TtlClock | None = None,
 ) -> RestoreVerdict:
-    """The verdict on restoring `files`, each with what is remembered beside it, into what is `declared`.
+    """Return the verdict on restoring `files`, each with the earlier decisions about it, into what is `declared`.
 
     `declared`: `bindings_of` a backend, or `binding_of_state` and `binding_of_queue`. `past_choices`: those of the
     last start's verdict. `ttl_clock`: the stamp of values whose state has a time to live only now.
@@ -61,7 +61,7 @@ if it is the same: rename_states={'total': 'Total'}; else drop_states=['total'] 
 
 
 class _Check:
-    """One check: files are added, then there is a verdict."""
+    """One check: `add_file` for every file, then `verdict`."""
 
     def __init__(self, declared: Iterable[StateBinding], choices: CheckedChoices, ttl_clock: TtlClock | None) -> None:
         self._declared = {binding.stored.address: binding for binding in declared if not binding.is_kept}
@@ -71,10 +71,10 @@ class _Check:
         self._found: dict[str, list[Found]] = {}  # by declared name
         self._judged: dict[Any, Found] = {}
         self._dropped: dict[str, None] = {}
-        self._kept: dict[str, list[tuple[StoredState, bool]]] = {}  # with: a decision about it is pending
+        self._kept: dict[str, list[tuple[StoredState, bool]]] = {}  # and whether a decision about it is pending
         self._undeclared: dict[str, StoredState] = {}
         self._queues: dict[str, None] = {}
-        self._stored: set[str] = set()  # all names in the files, as they are now
+        self._stored: set[str] = set()  # the present names of all states in the files
         self._dropped_before: set[str] = set()
         self._fields: dict[str, set[str]] = {}  # state → the renamed fields that were found
         self._decisions: list[FileDecisions] = []
@@ -117,7 +117,7 @@ class _Check:
         self._decisions.append(FileDecisions(decisions.drop_states, decisions.rename_states, fields, stamps))
 
     def _place(self, stored: StoredState, older: FileDecisions, decisions: FileDecisions) -> str | None:
-        """The declared state that a stored one goes into, or None; what else becomes of it is noted."""
+        """Return the declared state that a stored one goes into; or None, and note what becomes of it."""
         before, now = older.name_of(stored.address), decisions.name_of(stored.address)
         if before is None or now is None:
             self._dropped[before or stored.address] = None
@@ -132,7 +132,7 @@ class _Check:
         elif now in self._choices.keep_states:
             pending = stored.address in decisions.rename_fields or stored.address in decisions.stamps
             self._kept.setdefault(now, []).append((dataclasses.replace(stored, name=name), pending))
-        elif now == before:  # a rename to what is not declared is an option's mistake, and said there
+        elif now == before:  # a rename to an undeclared state is reported as a mistake of the choice
             self._undeclared[now] = stored
         return None
 
@@ -142,7 +142,7 @@ class _Check:
         asked = self._asked(stored, older.fields_of(stored.address), before, self._declared[target])
         renames = decisions.fields_of(stored.address)
         stamp = (older.stamps[stored.address],) if stored.address in older.stamps else ()
-        # Files of one chain declare the same: thousands of files, a few different states.
+        # The files of a chain mostly declare the same states: judge each only once.
         case = (stored, target, frozenset(renames.items()), frozenset(asked), stamp)
         found = self._judged.get(case)
         if found is None:
@@ -152,7 +152,7 @@ class _Check:
         return found
 
     def _asked(self, stored: StoredState, before: dict[str, str], name: str, binding: StateBinding) -> set[str]:
-        """The fields of a file, by their paths there, that the options rename now."""
+        """Return the fields of a file, by their paths there, that the present choices rename."""
         asked = set()
         for path, new in self._choices.decisions.fields_of(name).items():
             sources = [source for source in backward(path, before) if stored.has_field(source)]
@@ -160,8 +160,8 @@ class _Check:
             if any(has_field(stored.type, source) for source in sources) and has_field(binding.stored.type, path):
                 self._problem(
                     f"rename_fields of {name}",
-                    f"`{path}` is renamed to `{new}`, and the type still has `{path}`: at the next start it would "
-                    f"be renamed again",
+                    f"`{path}` is renamed to `{new}`, but the type still has `{path}`: the next start would rename it "
+                    f"again",
                     "give the new field another name",
                 )
             parent = path.rpartition(".")[0]
@@ -170,10 +170,10 @@ class _Check:
                 self._fields.setdefault(name, set()).add(path)
         return asked
 
-    # -- options --------------------------------------------------------------------------------------------
+    # -- choices --------------------------------------------------------------------------------------------
 
     def _check_unused(self) -> None:
-        """Refuse options that name nothing, unless an earlier start has done what they say."""
+        """Reject choices that name nothing, unless an earlier start has carried them out."""
         decisions, before = self._choices.decisions, self._choices.past_choices.decisions
         for option, name in self._choices.unused(self._stored, self._dropped_before):
             self._problem(option, f"{name!r} names no stored state{self._instead(name)}", "correct or remove it")
@@ -195,12 +195,12 @@ class _Check:
     # -- the verdict ----------------------------------------------------------------------------------------
 
     def verdict(self) -> RestoreVerdict:
-        """On all files that were added."""
+        """Return the verdict on all files that were added."""
         self._check_unused()
         new = {name for name in self._declared if name not in self._found}
         states = [merged(name, found) for name, found in self._found.items()]
         states += [StateVerdict(name, "new") for name in new]
-        states += [StateVerdict(name, "dropped", ("its rows are passed over",)) for name in self._dropped]
+        states += [StateVerdict(name, "dropped", ("its rows are skipped",)) for name in self._dropped]
         states += [self._kept_verdict(name, found) for name, found in self._kept.items()]
         states += [self._not_declared(name, new) for name in self._undeclared]
         states += [
@@ -235,7 +235,7 @@ class _Check:
 
 
 def _closest(name: str, names: set[str]) -> str | None:
-    """The one of `names` that may be meant."""
+    """Return the one of `names` that may be meant."""
     for other in sorted(names):
         if other.casefold() == name.casefold():
             return other

@@ -1,12 +1,8 @@
-"""Which part of a stored state is read as which declared type: value, user key, namespace.
+"""Compares a stored state with the declared one that it goes into: value, user key and namespace, and time to live.
 
-The verdict on a restore and the decoders of a restore are both made from this, so they cannot disagree.
+The verdict on a restore and its decoders both use these `Part`s, so they cannot disagree.
 
-Thread safety: pure.
-
-The verdict on one stored state that goes into one declared one, and on several files that have it.
-
-Thread safety: pure; a `Found` is changed only while a check makes it.
+Thread safety: pure; a `Found` changes only while a check makes it.
 """
 
 from __future__ import annotations
@@ -27,7 +23,7 @@ from emberstate.state.ttl.config import TtlClock
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a state: as it is stored, and as it is declared."""
+    """A part of a state, as stored and as declared."""
 
     label: str  # "" for the value
     stored: TypeSchema
@@ -36,29 +32,29 @@ class Part:
 
 
 def value_part(stored: StoredState, binding: StateBinding, renames: Mapping[str, str]) -> Part | None:
-    """The value (element, user value, accumulator); None for timers."""
+    """Return the value (element, user value, accumulator); None for timers."""
     return _part("", stored.type, binding.codec, renames)
 
 
 def user_key_part(stored: StoredState, binding: StateBinding, renames: Mapping[str, str]) -> Part | None:
-    """The user key of a map, or the timer (time, name, namespace)."""
+    """Return the user key of a map, or the timer (time, name, namespace); None for other states."""
     label = "timer" if stored.kind == TIMERS else "user key"
     return _part(label, stored.user_key, binding.user_key_codec, _of_keys(binding.user_key_codec, renames))
 
 
 def namespace_part(stored: StoredState, binding: StateBinding, renames: Mapping[str, str]) -> Part | None:
-    """The namespace."""
+    """Return the namespace."""
     return _part("namespace", stored.namespace, binding.namespace_codec, _of_keys(binding.namespace_codec, renames))
 
 
 def parts_of(stored: StoredState, binding: StateBinding, renames: Mapping[str, str]) -> list[Part]:
-    """All of them."""
+    """Return all parts."""
     makers = (value_part, user_key_part, namespace_part)
     return [part for make in makers if (part := make(stored, binding, renames)) is not None]
 
 
 def _of_keys(codec: Codec[Any] | None, renames: Mapping[str, str]) -> Mapping[str, str]:
-    """What concerns keys: a rename is meant for the value if the key still has the field."""
+    """Return the renames of a key's fields. If the key still has a field, its rename is for the value."""
     still = set() if codec is None else set(field_paths(codec.schema))
     return {path: new for path, new in renames.items() if path not in still}
 
@@ -74,10 +70,10 @@ def _part(
 
 @dataclasses.dataclass(slots=True)
 class Found:
-    """What a file's state is to the declared one."""
+    """How a file's state differs from the declared one."""
 
     renames: dict[str, str]
-    """Its fields, by their paths in the file: renamed to what, or gone."""
+    """Fields by their paths in the file → their names now, or `GONE`."""
     stamp: tuple[int | None, ...]
     """As in `FileDecisions.stamps`; () if the rows' own stamps count, or none are needed."""
     fields: list[str] = dataclasses.field(default_factory=list)
@@ -86,7 +82,7 @@ class Found:
     migrates: bool = False
 
     def differs(self, what: str) -> None:
-        """Note a difference that the restore takes care of."""
+        """Note a difference that the restore migrates."""
         self.migrates = True
         self.fields.append(what)
 
@@ -99,8 +95,8 @@ def judge(
     stamp: tuple[int | None, ...],
     clock: TtlClock | None,
 ) -> Found:
-    """Compare every part. `asked`: the renames that are asked for now; the others are of earlier restores, and
-    what they led to may have gone since."""
+    """Compare every part. `asked` are the renames of the present choices; the others are of earlier restores, and
+    their fields may have been removed since."""
     found = Found(dict(renames), stamp)
     if stored.kind != binding.stored.kind:
         reason = f"it was a {stored.kind} state and is now a {binding.stored.kind} state"
@@ -156,7 +152,7 @@ def _judge_ttl(was: StoredTtl | None, binding: StateBinding, found: Found, clock
 
 
 def merged(name: str, found: Sequence[Found]) -> StateVerdict:
-    """One verdict for the state in all files."""
+    """Return one verdict for the state in all files."""
     refusals = list(dict.fromkeys(refusal for one in found for refusal in one.refusals))
     if refusals:
         reasons = "; ".join(f"{reason}; {way}" for reason, way in refusals[:-1])
@@ -168,17 +164,17 @@ def merged(name: str, found: Sequence[Found]) -> StateVerdict:
 
 
 def not_kept(found: Sequence[tuple[StoredState, bool]]) -> str | None:
-    """Why a state cannot be carried along as bytes; None if it can. Bytes of two schemas cannot be one state."""
+    """Return why a state cannot be kept as bytes; None if it can. One state cannot have bytes of two schemas."""
     if any(pending for _, pending in found):
         return "its fields were renamed or removed, or it got a time to live, after these files were written"
     first = found[0][0]
     for stored, _ in found[1:]:
         if _bytes_of(stored) != _bytes_of(first):
-            return "it was declared differently in the course of these files"
+            return "these files declare it differently"
     return None
 
 
 def _bytes_of(stored: StoredState) -> tuple[object, ...]:
-    """What its bytes depend on: not how long they live."""
+    """Return everything that its bytes depend on: not the length of its time to live."""
     ttl = None if stored.ttl is None else stored.ttl.time
     return stored.kind, stored.codec, stored.type, stored.user_key, stored.namespace, ttl

@@ -1,7 +1,7 @@
-"""`FileSlice`: a reference to a state file, as a manifest has it.
+"""`FileSlice`: an open state file, and the key groups that a slot takes from it.
 
-After rescaling, one file is referred to for several disjoint ranges of key groups, each followed by deltas of
-its own; and for each, what was decided about the file's states goes along.
+After rescaling, several slots take disjoint ranges of key groups from one file, each with its own later deltas and its
+own decisions about the file's states.
 
 Thread safety: as the reader.
 """
@@ -18,7 +18,7 @@ from emberstate.keygroups import KeyGroupRange
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FileSlice:
-    """Some key groups of a file, and what was decided about its states."""
+    """Some key groups of a file, and the decisions about its states."""
 
     reader: StateFileReader
     key_groups: KeyGroupRange
@@ -28,16 +28,17 @@ class FileSlice:
         covered = self.reader.meta.key_groups
         if self.key_groups.intersection(covered) != self.key_groups:
             raise CorruptionError(
-                f"{self.reader.name} has key groups {covered}, and {self.key_groups} are to be taken from it: it "
-                f"is not the file that is meant"
+                f"{self.reader.name} has key groups {covered}, but {self.key_groups} are taken from it: it is another "
+                f"file",
+                path=self.reader.name,
             )
 
     @staticmethod
     def whole(reader: StateFileReader, decisions: FileDecisions = NO_DECISIONS) -> FileSlice:
-        """All of a file."""
+        """Return a slice of all key groups."""
         return FileSlice(reader, reader.meta.key_groups, decisions)
 
 
 def as_slice(part: FileSlice | StateFileReader) -> FileSlice:
-    """The part; a reader stands for all of its file."""
+    """Return the slice; a reader stands for its whole file."""
     return part if isinstance(part, FileSlice) else FileSlice.whole(part)

@@ -3,10 +3,10 @@
 A base and the deltas after it are applied row by row, by loaders of the backend (`state.row_loading`). Which stored
 state goes into which declared one is decided before the first row is read (`check_restore`): what cannot be
 restored faithfully is rejected with nothing changed. An invalid row raises CorruptionError naming file, batch and row,
-and leaves the backend half filled: throw it away. Restoring again into a new one gives the same.
+and leaves the backend incomplete; the caller drops it. Restoring again into a new one has the same result.
 
-Loading runs no code of the file's: values are decoded by the codec that the caller declares, and only if the
-file says that the same codec wrote them.
+Loading runs no code from a file: the declared codec decodes the values, and only if the file says that the same codec
+wrote them.
 
 Thread safety: the backend's owner thread.
 """
@@ -43,7 +43,7 @@ _log = logging.getLogger("emberstate.checkpoint")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RestoreCounts:
-    """What a restore read and did."""
+    """The result of a restore."""
 
     files: int
     batches: int
@@ -57,20 +57,20 @@ def restore(
     choices: RestoreChoices = NO_CHOICES,
     past_choices: PastChoices = NO_PAST_CHOICES,
 ) -> RestoreCounts:
-    """Load what the backend owns of `parts`, in the order given; a reader stands for all of its file.
+    """Load the backend's key groups from `parts`, in the order given; a reader stands for its whole file.
 
-    Of a key group, the parts must come in the order in which they were written. Rows of key groups that are
-    not the part's, or not the backend's, are passed over; batches with nothing else are not read.
+    The parts of a key group must be in the order in which they were written. Rows of key groups that are not the
+    part's, or not the backend's, are skipped; batches with no other rows are not read.
 
-    The states must be registered (`get_partitioned_state`) and the backend empty and never snapshotted. Timer
-    queues that are stored and not there yet are made if their namespaces are strings.
+    The states must be registered (`get_partitioned_state`), and the backend empty and never snapshotted. Stored timer
+    queues that are not registered are made if their namespaces are strings.
 
     One slot of many passes slices with the decisions of a verdict on all files, `choices` with nothing but
     `keep_states`, and the verdict's `past_choices`.
 
     Raises:
         RestoreRefusedError: the files do not fit what is declared; nothing was changed.
-        CorruptionError: a file is damaged; the backend is of no use any more.
+        CorruptionError: a file is damaged; the backend is unusable.
     """
     todo = [as_slice(part) for part in parts]
     backend.check_unused()
@@ -89,7 +89,7 @@ def restore(
 
 
 def load(todo: Sequence[FileSlice], backend: KeyedStateBackend, verdict: RestoreVerdict) -> RestoreCounts:
-    """Do what a verdict on these parts and this backend says."""
+    """Load the parts as their verdict says."""
     for name in verdict.queues:
         backend.get_timer_queue(name)
     for stored in verdict.kept:
@@ -110,9 +110,9 @@ def load(todo: Sequence[FileSlice], backend: KeyedStateBackend, verdict: Restore
 def _log_decisions(verdict: RestoreVerdict) -> None:
     for state in verdict.states:
         if state.kind == "dropped":
-            _log.warning("restore: stored state %r is dropped, as was decided (drop_states)", state.name)
+            _log.warning("restore: stored state %r is dropped (drop_states)", state.name)
         elif state.kind == "kept":
-            _log.warning("restore: stored state %r is not declared and kept as bytes (keep_states)", state.name)
+            _log.warning("restore: stored state %r is not declared, and kept as bytes (keep_states)", state.name)
 
 
 _Load = tuple[RowLoader, StateBinding] | None  # None: the state was dropped
@@ -121,7 +121,7 @@ _Load = tuple[RowLoader, StateBinding] | None  # None: the state was dropped
 def _apply(
     reader: StateFileReader, number: int, batch: pa.RecordBatch, loaders: list[_Load], wanted: KeyGroupRange
 ) -> int:
-    """Load the wanted rows of one batch; how many they are."""
+    """Load the wanted rows of one batch; return their number."""
     columns = _columns(batch)
     try:
         runs = columns.runs()
@@ -140,7 +140,8 @@ def _apply(
         try:
             loader.load(columns, start, stop)
         except (BadRow, CodecError, UnicodeDecodeError) as error:
-            raise reader.corruption(number, f"key group {group}, row {loader.row}, {binding.label}: {error}") from None
+            what = f"key group {group}, row {loader.row}, {binding.label}: {error}"
+            raise reader.corruption(number, what, key_group=group, state=binding.stored.name) from None
         rows += stop - start
     return rows
 
@@ -231,10 +232,10 @@ def _decoder(part: Part | None) -> Decoder:
         return Decoder(codec.decode, None)
     decode = decoder_for(part.stored, codec, part.renames)
     same = part.stored.kind == codec.schema.kind and compare(part.stored, codec, part.renames).kind == "compatible"
-    # A float as a key must not be NaN, which only the codec knows.
+    # A float as a key must not be NaN; only the codec checks that.
     plain = same and part.stored.kind in SCALARS and not (codec.is_key and part.stored.kind == "float")
     return Decoder(decode, part.stored.kind if plain else None)
 
 
 def _nothing(data: bytes) -> Any:
-    raise CodecError("there is a value where none belongs")
+    raise CodecError("expected no value, found one")

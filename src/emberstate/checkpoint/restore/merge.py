@@ -1,10 +1,10 @@
-"""Several deltas into one that does the same: what a later step supersedes is dropped.
+"""`merge_deltas`: several deltas become one with the same effect, without superseded steps.
 
-It works on the rows' bytes; nothing is decoded, no class of a user is needed.
+It works on the rows' bytes; nothing is decoded, no user class is needed.
 
-What the deltas were applied to is not known here. So a REMOVED must stay even if the user key was PUT by an
-earlier delta, for what lies below may have it as well; in a merged file it may therefore find nothing to
-remove, and the file says of how many deltas it was made.
+The state below the deltas is unknown here. So a REMOVED stays even if an earlier delta PUT the user key, since the
+state below may have it too. In a merged file a REMOVED may therefore find nothing to remove; the file says how many
+deltas it was made of.
 
 Thread safety: pure.
 """
@@ -34,7 +34,7 @@ _APPENDED: Final = int(Op.APPENDED)
 
 
 class _Steps:
-    """What is to be done with one entry."""
+    """The steps of one entry."""
 
     __slots__ = ("appended", "cleared", "last", "user_keys")
 
@@ -54,7 +54,7 @@ class _Steps:
         elif op == _APPENDED:
             self.appended.append((value, stamp))
         elif op == _REMOVED and self.cleared:
-            self.user_keys.pop(user_key, None)  # nothing is below a CLEARED
+            self.user_keys.pop(user_key, None)  # a CLEARED leaves nothing to remove
         else:
             self.user_keys[user_key] = (op, value, stamp)
 
@@ -70,14 +70,13 @@ class _Steps:
 
 
 def merge_deltas(deltas: Sequence[FileSlice | StateFileReader]) -> WrittenFile:
-    """One delta for several, given in their order: applying it gives what applying all of them gives.
+    """Return one delta with the effect of several, given in their order.
 
-    Of a part, only its key groups are taken; what was decided about its states must be the same for all, and
-    holds for the merged file too.
+    Takes only the slices' key groups. The decisions about the states must be the same for all, and hold for the merged
+    file too.
 
     Raises:
-        RestoreRefusedError: they cannot be one file, since a state was declared differently in between, or
-            other decisions were taken about them. Write a base instead.
+        RestoreRefusedError: the deltas declare a state differently, or have different decisions. Write a base instead.
     """
     parts = [part for part in map(as_slice, deltas) if part.key_groups]
     meta = _merged_meta(parts)

@@ -1,7 +1,7 @@
-"""What a start makes of the checkpoint it finds: the same state, for the operators and slots of now.
+"""`opened_operators`: the state of a found checkpoint, for the operators and slots of the present program.
 
-Operators are matched by name, their states by `check_restore`. Other slots than before get the chains that
-concern their key groups. What was decided about states that changed is remembered beside every file.
+Operators are matched by name, their states by `check_restore`. If the slots have changed, each gets the chains of its
+key groups. The decisions about changed states are stored beside every file.
 
 Thread safety: pure functions, apart from reading footers.
 """
@@ -33,25 +33,25 @@ log = logging.getLogger("emberstate.checkpoint")
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorSpec:
-    """An operator as the program declares it, and what is to become of stored states that changed."""
+    """An operator as the program declares it, and its choices for stored states that changed."""
 
     name: str
     key_schema: KeySchema
     parallelism: int = 1
     max_parallelism: int = DEFAULT_MAX_PARALLELISM
-    #: The states that it declares; None if they are known to its slots only, which then refuse by themselves.
+    #: The states it declares; None if only its slots know them, which then check the restore.
     declared: Sequence[StateBinding] | None = None
     choices: RestoreChoices = NO_CHOICES
 
     def empty(self, token: str) -> Operator:
-        """The operator without any state."""
+        """Return the operator without state."""
         ranges = [range_for_slot(self.max_parallelism, self.parallelism, slot) for slot in range(self.parallelism)]
         slots = tuple(SlotChain((r.start, r.end), f"{token}/{r.start}-{r.end}") for r in ranges)
         return Operator(self.name, self.key_schema.type_names, self.max_parallelism, slots)
 
 
 def judge(storage: Storage, stored: Operator, spec: OperatorSpec, ttl_clock: TtlClock) -> RestoreVerdict:
-    """What would become of an operator's states; changes nothing."""
+    """Return the verdict on an operator's states; changes nothing."""
     files = [file for slot in stored.slots for file in slot.files]
     metas = _metas(storage, files)
     return check_restore(
@@ -66,7 +66,7 @@ def judge(storage: Storage, stored: Operator, spec: OperatorSpec, ttl_clock: Ttl
 
 
 def past_choices_of(operator: Operator) -> PastChoices:
-    """What options said about the operator's states at earlier starts."""
+    """Return the choices of earlier starts for an operator's states."""
     return PastChoices.from_dict(operator.settled) if operator.settled else NO_PAST_CHOICES
 
 
@@ -78,7 +78,7 @@ def opened_operators(
     now: int,
     drop_operators: Sequence[str] = (),
 ) -> tuple[Operator, ...]:
-    """The operators of `specs` with the state that `found` has for them; what gets a time to live gets it at `now`."""
+    """Return the operators of `specs` with their state in `found`; a new time to live begins at `now`."""
     ttl_clock = TtlClock()
     ttl_clock.processing_time = now
     ttl_clock.event_time = None if found is None or found.times is None else found.times.watermark
@@ -87,11 +87,13 @@ def opened_operators(
     if gone:
         raise RestoreRefusedError(
             f"the checkpoint has state of operators {gone}, which the program does not have (it has "
-            f"{sorted(spec.name for spec in specs)}). Give a stage the name that it had, or name those whose state is "
-            f"to be given up: in a pipeline by .restore(drop_stages=[…]), elsewhere by drop_operators=[…]."
+            f"{sorted(spec.name for spec in specs)}). Give each stage its former name, or drop the state: in a "
+            f"pipeline by .restore(drop_stages=[…]), elsewhere by drop_operators=[…].",
+            operator=gone[0],
+            checkpoint=None if found is None else found.number,
         )
     for name in sorted(stored.keys() & set(drop_operators) - {spec.name for spec in specs}):
-        log.warning("the state of operator %r is dropped, as asked for", name)
+        log.warning("the state of operator %r is dropped (drop_operators)", name)
     return tuple(_opened(storage, stored.get(spec.name), spec, token, ttl_clock) for spec in specs)
 
 
@@ -105,7 +107,8 @@ def _opened(
         raise RestoreRefusedError(
             f"operator {spec.name!r} has keys of {list(stored.key_schema)} in {stored.max_parallelism} key groups, "
             f"declared are {list(empty.key_schema)} in {empty.max_parallelism} (max_parallelism): its keys would be in "
-            f"other groups. Declare what is stored, or rewrite a savepoint offline."
+            f"other groups. Declare what is stored, or rewrite a savepoint offline.",
+            operator=spec.name,
         )
     slots, settled = stored.slots, stored.settled
     if spec.declared is not None:
@@ -113,7 +116,9 @@ def _opened(
         try:
             verdict.refuse()
         except RestoreRefusedError as error:
-            raise RestoreRefusedError(f"operator {spec.name!r}: {error}") from None
+            raise RestoreRefusedError(
+                f"operator {spec.name!r}: {error}", operator=spec.name, state=error.state
+            ) from None
         decisions = iter(verdict.decisions)
         slots = tuple(_evolved(slot, [next(decisions) for _ in slot.files], token) for slot in slots)
         settled = {} if verdict.past_choices == NO_PAST_CHOICES else verdict.past_choices.to_dict()
@@ -122,14 +127,15 @@ def _opened(
     if most > MAX_CHAIN_FILES:
         raise RestoreRefusedError(
             f"operator {spec.name!r} has {stored.parallelism} slots; with {spec.parallelism}, one would begin with "
-            f"{most} state files, and a manifest lists at most {MAX_CHAIN_FILES}. Choose a parallelism in between, let "
-            f"it run for some batches, which makes chains short, and go on from there."
+            f"{most} state files, but a manifest lists at most {MAX_CHAIN_FILES}. Choose a parallelism in between, run "
+            f"some batches, which shortens the chains, and rescale again.",
+            operator=spec.name,
         )
     return msgspec.structs.replace(empty, slots=slots, settled=settled)
 
 
 def _evolved(slot: SlotChain, decisions: Sequence[FileDecisions], token: str) -> SlotChain:
-    """A chain with what was decided; a slot that holds the state as it was must restore if anything was."""
+    """Return the chain with the decisions. If they are new, a slot that holds the old state must restore."""
     evolved = [evolution.to_dict() for evolution in decisions]
     if evolved == [file.evolution for file in slot.files]:
         return slot
@@ -141,7 +147,7 @@ def _evolved(slot: SlotChain, decisions: Sequence[FileDecisions], token: str) ->
 
 
 def _metas(storage: Storage, files: Sequence[StateFile]) -> list[FileMeta]:
-    found: dict[str, FileMeta] = {}  # one file may be taken for several slots
+    found: dict[str, FileMeta] = {}  # one file may serve several slots
     for file in files:
         if file.id not in found:
             found[file.id] = open_state_file(storage, file).meta

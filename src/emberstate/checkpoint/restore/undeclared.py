@@ -1,7 +1,7 @@
-"""States that the program no longer declares and yet does not give up: carried along as the bytes they are.
+"""Kept states: undeclared states that are carried along as bytes.
 
-A kept state is registered with codecs that leave bytes alone and say the stored types, so that bases, deltas
-and later restores have it as it was; declaring it again brings it back.
+A kept state is registered with codecs that leave bytes alone and have the stored types, so that bases, deltas and later
+restores keep it unchanged; a program that declares it again gets it back.
 
 Thread safety: the backend's owner thread.
 """
@@ -29,7 +29,7 @@ from emberstate.state.ttl.config import TtlConfig, TtlTime
 
 
 def keep(stored: StoredState, backend: KeyedStateBackend) -> None:
-    """Register a stored state, or timer queue, that is to be carried along."""
+    """Register a stored state or timer queue that is kept."""
     if stored.kind == TIMERS:
         backend.keep_timer_queue(stored.name, opaque_codec(timer_namespace(stored)))
     else:
@@ -37,7 +37,7 @@ def keep(stored: StoredState, backend: KeyedStateBackend) -> None:
 
 
 def timer_namespace(stored: StoredState) -> TypeSchema:
-    """The type of the namespaces of a stored queue's timers."""
+    """Return the type of the namespaces of a stored queue's timers."""
     assert stored.user_key is not None
     return stored.user_key.items[-1]
 

@@ -1,6 +1,6 @@
-"""What becomes of a checkpoint's states under the present program: the verdict, as a value to show or refuse.
+"""`RestoreVerdict`: what becomes of a checkpoint's states under the present program.
 
-`check_restore` makes it; a dry run shows it, a restore refuses by it and then does what it says.
+`check_restore` makes it. A dry run shows it; a restore raises if it is a refusal, else does what it says.
 
 Thread safety: immutable.
 """
@@ -14,7 +14,7 @@ from emberstate.checkpoint.files.meta import StoredState
 from emberstate.checkpoint.manifest.decisions import NO_PAST_CHOICES, FileDecisions, PastChoices
 from emberstate.errors import RestoreRefusedError
 
-#: How many lines of an error are enough.
+#: The most lines of an error.
 _SHOWN: Final = 50
 
 
@@ -23,7 +23,7 @@ class StateVerdict:
     """What becomes of one state."""
 
     name: str
-    """The state's name; of a timer queue `timers/` and its name; of a problem that is no state's, what it is with."""
+    """The state's name; for a timer queue, `timers/` and its name; for another problem, its subject."""
     kind: Literal["compatible", "migrates", "new", "dropped", "kept", "refused"]
     fields: tuple[str, ...] = ()
     """Every difference, in words."""
@@ -35,13 +35,13 @@ class StateVerdict:
         return "; ".join(part for part in (", ".join(self.fields), self.reason, self.what_to_do) if part)
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data."""
+        """Return plain data."""
         return {**dataclasses.asdict(self), "fields": list(self.fields)}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RestoreVerdict:
-    """What becomes of all states, and what to remember.
+    """What becomes of all states, and what the next manifest stores.
 
     >>> verdict = RestoreVerdict((StateVerdict("total", "migrates", ("added `note` ('')",)), StateVerdict("x", "new")))
     >>> print(verdict)
@@ -55,25 +55,25 @@ class RestoreVerdict:
     problems: tuple[StateVerdict, ...] = ()
     """What is wrong beyond a single state: keys, options."""
     decisions: tuple[FileDecisions, ...] = ()
-    """For each file, in the order given, what to remember beside it from now on; not if it is refused."""
+    """For each file, in the order given, the decisions to store beside it; empty if refused."""
     past_choices: PastChoices = NO_PAST_CHOICES
-    """What to hand to `check_restore` at later starts, and to `restore` in every slot, which sees only some of the
-    files: so options are not taken for mistakes because what they name is dealt with, or elsewhere."""
+    """For `check_restore` at later starts, and for `restore` in every slot, which sees only some of the files: a choice
+    whose state is gone, or in other files, is no mistake."""
     kept: tuple[StoredState, ...] = ()
-    """The states that are carried along as bytes, under their present names."""
+    """The states that are kept as bytes, under their present names."""
     queues: tuple[str, ...] = ()
-    """Timer queues that are stored, not declared, and made."""
+    """Stored timer queues that are not declared; the restore makes them."""
 
     @property
     def kind(self) -> Literal["compatible", "migrates", "refused"]:
-        """All in all. States that are new or kept change nothing that is stored."""
+        """The overall verdict. New and kept states do not change what is stored."""
         kinds = {state.kind for state in (*self.problems, *self.states)}
         if "refused" in kinds:
             return "refused"
         return "migrates" if kinds & {"migrates", "dropped"} else "compatible"
 
     def refuse(self) -> None:
-        """Raise if anything is refused, with everything that is wrong at once.
+        """Raise one error with everything that is refused, if anything is.
 
         Raises:
             RestoreRefusedError: something is refused.
@@ -83,10 +83,11 @@ class RestoreVerdict:
             lines = [f"- {state.name}: {state}" for state in wrong[:_SHOWN]]
             if len(wrong) > _SHOWN:
                 lines.append(f"- and {len(wrong) - _SHOWN} more")
-            raise RestoreRefusedError("\n".join(["the checkpoint does not fit what is declared:", *lines]))
+            one = wrong[0].name if len(wrong) == 1 and wrong[0] in self.states else None
+            raise RestoreRefusedError("\n".join(["the checkpoint does not fit what is declared:", *lines]), state=one)
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data for JSON."""
+        """Return plain data for JSON."""
         return {
             "kind": self.kind,
             "problems": [problem.to_dict() for problem in self.problems],
@@ -94,7 +95,7 @@ class RestoreVerdict:
         }
 
     def __str__(self) -> str:
-        """A table: a line for each state, problems first."""
+        """Return a table with a line for each state, problems first."""
         rows = [(state.name, state.kind, str(state)) for state in (*self.problems, *self.states)]
         name, kind = (max((len(row[column]) for row in rows), default=0) for column in (0, 1))
         return "\n".join([self.kind, *(f"{row[0]:{name}}  {row[1]:{kind}}  {row[2]}".rstrip() for row in rows)])
