@@ -163,5 +163,5 @@ def test_every_mutator_of_the_others_raises(state: Any, mutate: Callable[[Any], 
 def test_truth_is_refused() -> None:
     """Catches `if state:`, which is true of a read-only state whatever it holds."""
     for state in (ImmutableValueState(0, codec_for(int)), ImmutableReducingState(0, codec_for(int))):
-        with pytest.raises(StateTypeError, match=r"use \.(value|get)\(\) to test"):
+        with pytest.raises(StateTypeError, match=r"test \.(value|get)\(\)"):
             bool(state)

@@ -1,4 +1,4 @@
-"""What the state layer needs of a type: a `Codec`.
+"""`Codec`: how the state layer encodes, decodes, checks and copies values of one type.
 
 A codec is a record of compiled functions rather than a class with methods to override, because the state
 layer calls them for every value: one Python call each, no dispatch.

@@ -1,11 +1,11 @@
-"""Is a value exactly of its declared type? A compiled test, quick and silent.
+"""Compiled tests whether a value is exactly of its declared type.
 
 msgspec does not look at types when it encodes: a bool in a list[int] would be written and come back as a
-bool, an int in a float field as a float. So a value is tested first. The test only says yes or no (it may
-also raise); `explain` then finds the place and the words.
+bool, an int in a float field as a float. So a value is tested first. The test returns True or False (it may also
+raise); `explain` then finds the place and the message.
 
-A quick test (`deep=False`) leaves to the encoder what the encoder notices by itself: lone surrogates, and
-integers beyond 64 bits (see `typed`). A deep test leaves nothing.
+A quick test (`deep=False`) skips what the encoder detects by itself: lone surrogates, and integers beyond 64 bits (see
+`typed`). A deep test checks everything.
 
 Thread-safety: the functions are pure. A value that another thread changes meanwhile may be misjudged.
 """

@@ -1,11 +1,11 @@
-"""Can bytes written under a stored schema be read as the present type? The verdict, and the plan.
+"""Whether bytes written under a stored schema can be read as the present type: the verdict, and the plan.
 
 One walk over both descriptions makes a plan or finds the first reason against it. The verdict reports that
 plan and `migration` carries it out, so a dry run and a restore cannot disagree.
 
 What restores: added fields with defaults, removed fields, renamed fields that a rename map names, NamedTuple
 fields in another order (by name), wider types (T to Optional[T], more enum members or literals), renamed or
-moved classes. Everything else is refused, naming the field: nothing is ever converted on a guess.
+moved classes. Everything else is rejected, naming the field: nothing is converted on a guess.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NO_RENAMES: Final[Mapping[str, str]] = {}
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Verdict:
-    """What becomes of stored values under the present type."""
+    """Whether stored values can be read as the present type, and with which changes."""
 
     kind: Literal["compatible", "migrates", "refused"]
     fields: tuple[str, ...] = ()  # every difference, in words
@@ -48,7 +48,7 @@ class Step:
 
 
 class Refusal(Exception):
-    """The plan does not exist."""
+    """There is no plan."""
 
     def __init__(self, reason: str, what_to_do: str) -> None:
         super().__init__(reason)

@@ -1,8 +1,7 @@
-"""Copies of values, following the declared type: no deeper than something can change.
+"""Copies of values by their declared type, no deeper than something is mutable.
 
-A value that cannot change is its own copy; a container of such values is copied one level; the rest part
-by part. Copies share nothing that can change with the original, nor within themselves: as after a restore,
-an object that stood in two places becomes two.
+An immutable value is its own copy; a container of such values is copied one level; the rest part by part. Copies share
+nothing mutable with the original, nor within themselves: as after a restore, an object referenced twice becomes two.
 
 Thread-safety: the functions are pure, but a value must not change while it is copied.
 """

@@ -1,4 +1,4 @@
-"""From a Python type to its `Node` tree, refusing what could not come back exactly as it was.
+"""From a Python type to its `Node` tree; rejects types whose values would not come back exactly.
 
 Everything that can be known from the type alone is decided here, once: which classes values may have,
 whether they can change, whether msgspec handles them by itself.

@@ -1,4 +1,4 @@
-"""Why a value is not of its declared type: the place and the words.
+"""Explains why a value is not of its declared type: the place in it, and the message.
 
 Only runs once a compiled test has said no, so it may be slow; it must agree with that test (a property
 test compares them).

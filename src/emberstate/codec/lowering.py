@@ -1,4 +1,4 @@
-"""From a value to what msgspec encodes: only where msgspec would lose something or depend on chance.
+"""From a value to what msgspec encodes, where msgspec would lose something or not be deterministic.
 
 What is lowered, and why: enum members to their names (values of `auto()` shift when members move); sets
 and dicts into one order (equal state must give equal bytes, in every process); classes whose options or

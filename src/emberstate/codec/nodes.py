@@ -1,7 +1,7 @@
 """The model of a declared type: a tree of `Node`s that every other module of this package reads.
 
 `declare` builds it once, when a state is declared; checking, encoding, copying, the stored schema and
-evolution all follow the same tree, so they cannot disagree about what a type means.
+compatibility all follow the same tree, so they cannot disagree about a type.
 
 Invariants: a tree is finite (recursive types are refused at declaration) and never changes once built,
 so it may be shared between threads.
@@ -97,7 +97,7 @@ class Node:
     kind: str
     cls: type[Any] | None
     annotation: Any  # the type as msgspec may be given it, if `native`
-    label: str  # how messages call it
+    label: str  # its name in messages
     immutable: bool
     hashable: bool
     native: bool  # msgspec decodes `annotation` by itself into exactly such a value

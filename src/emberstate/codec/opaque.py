@@ -1,7 +1,7 @@
-"""Codecs of state that nobody here has a type for: its bytes are carried along as they are.
+"""Codecs of undeclared state: its bytes are kept as they are.
 
-Whoever keeps a state that the program no longer declares must not decode it: the class may be gone, and a
-pickle must not run. So a value is its own encoding, and the stored description of the type goes along.
+State that the program no longer declares must not be decoded: the class may be gone, and a pickle must not run. So a
+value is its own encoding, and the stored description of the type is kept with it.
 
 Thread-safety: as every codec.
 """

@@ -1,4 +1,4 @@
-"""Pickle, for those who ask for it by name.
+"""Pickle, only on explicit request.
 
 Loading a pickle calls whatever it names, so this codec names what may be called: an allow-list of classes
 and modules. Both directions use it: a value that could not be loaded again is refused when it is encoded.
@@ -31,7 +31,7 @@ _SAFE: Final = frozenset(
     | {("datetime", name) for name in ["date", "datetime", "time", "timedelta", "timezone"]}
     | {("decimal", "Decimal"), ("uuid", "UUID"), ("uuid", "SafeUUID"), ("fractions", "Fraction")}
 )
-#: Modules that were moved, since pickles of before name their classes.
+#: Modules that were moved: older pickles name their classes by the old ones.
 _MOVED: Final = {
     "emberstate.runtime.row": "emberstate.runtime.rows.row",
     "emberstate.runtime.domain_timers": "emberstate.runtime.functions.domain_timers",

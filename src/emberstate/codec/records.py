@@ -1,8 +1,8 @@
 """Declared classes with named fields: dataclasses, NamedTuples, TypedDicts and msgspec Structs.
 
-What the fields say is all that is stored. So a class is refused if its objects can carry state besides
-their fields, and restoring one never runs `__init__` or `__post_init__`: it puts the fields back as they
-were (a Struct can only be made by its constructor, so one with a `__post_init__` is refused).
+Only the fields are stored. So a class is rejected if its objects can carry state besides their fields, and restoring
+one never runs `__init__` or `__post_init__`: it sets the fields (a Struct can only be made by its constructor, so one
+with a `__post_init__` is rejected).
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def _struct(cls: Any, hints: dict[str, Any], where: str, declare: Declare) -> No
         for info in msgspec.structs.fields(cls)
     )
     # Options that change what is written are not used: always a map of all the fields under their own names,
-    # or a default that changes later would change old state, and evolution could not match fields.
+    # or a default that changes later would change old state, and `compatibility` could not match fields.
     plain = (
         not (config.omit_defaults or config.array_like)
         and cls.__struct_encode_fields__ == cls.__struct_fields__

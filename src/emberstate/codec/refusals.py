@@ -1,7 +1,6 @@
-"""Types that state cannot hold, each with the way out.
+"""Types that state cannot hold, each with what to use instead.
 
-A refusal at declaration costs a minute; the same discovery at restore costs the state. So whatever would
-not come back exactly as it was is named here, with what to write instead.
+Types whose values would not come back exactly are rejected at declaration: at restore it would be too late.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ def refuse(where: str, what: str, way_out: str) -> StateDeclarationError:
 
 
 def label_of(type_: Any) -> str:
-    """How messages call a type: short, without import paths.
+    """Return the name of a type in messages: short, without import paths.
 
     >>> label_of(int), label_of(list[int])
     ('int', 'list[int]')

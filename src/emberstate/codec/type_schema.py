@@ -76,7 +76,7 @@ class TypeSchema:
 
     @property
     def label(self) -> str:
-        """How messages call the type.
+        """The name of the type in messages.
 
         >>> TypeSchema("list", (TypeSchema("int"),)).label
         'list[int]'

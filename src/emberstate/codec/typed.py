@@ -1,8 +1,8 @@
 """Codecs for declared types: MessagePack through msgspec, checked before and after.
 
-`codec_for` compiles everything a type needs. The order of an encode is: test the value exactly (msgspec
-would not), lower what msgspec would not write faithfully, encode in C. A decode is the reverse; the few
-things that hostile bytes could smuggle past msgspec are tested afterwards.
+`codec_for` compiles all functions of a type. An encode tests the value exactly (msgspec would not), lowers what msgspec
+would not write exactly, and encodes in C. A decode is the reverse; it then tests the few things that hostile bytes
+could get past msgspec.
 """
 
 from __future__ import annotations
@@ -93,9 +93,9 @@ def key_codec_for(type_: Any, *, where: str = "key") -> Codec[Any]:
 
 
 def _forget(node: Node) -> None:
-    """Take off the user's classes what msgspec has put on them to find its own data again.
+    """Remove the attributes that msgspec has set on the user's classes for its cache.
 
-    With it, no class can be pickled by value, as Spark does with the classes of a script. Decoders do not need it.
+    With them a class cannot be pickled by value, as Spark does with the classes of a script. Decoders do not need them.
     """
     for part in node.walk():
         for cls in (part.cls, part.annotation):
@@ -121,7 +121,7 @@ def _refusal(problem: FindProblem, doing: str) -> Callable[[Any, Exception | Non
             return error  # it says nothing about the value
         try:
             found = problem(value)
-        except Exception as other:  # a value that changes, or lies about itself, while it is looked at
+        except Exception as other:  # a value that changes meanwhile, or has misleading methods
             found, error = None, other
         if found is not None:
             return StateTypeError(str(found), field=found.field)

@@ -1,6 +1,6 @@
-"""Numbers that say the same as what a state holds, as what it holds: an int for a float, a NumPy scalar for either.
+"""Exact conversion of numbers to the scalar type of a state: an int to a float, a NumPy scalar to either.
 
-Only what is exact: 2**53 + 1 is no float, 1.0 is no int, and a bool is no number.
+Only exact conversions: 2**53 + 1 is no float, 1.0 is no int, and a bool is no number.
 
 >>> widened(3, float), widened(2**53 + 1, float), widened(True, float), widened(1.0, int)
 (3.0, 9007199254740993, True, 1.0)
@@ -15,12 +15,12 @@ import types
 import typing
 from typing import Any, Final
 
-#: Types of which one test of a value's class says that it is of the type.
+#: Types for which a test of a value's class is enough.
 SCALARS: Final = (int, str, bytes, bool, float)
 
 
 def scalar_type(declared: Any) -> Any:
-    """The scalar that a state of this type holds, be it `float` or `float | None`; None if it holds others too.
+    """Return the one scalar type of a declared type (`float` for `float | None`), or None if it has others.
 
     >>> scalar_type(float), scalar_type(float | None), scalar_type(int | str), scalar_type(list[int])
     (<class 'float'>, <class 'float'>, None, None)
@@ -32,7 +32,7 @@ def scalar_type(declared: Any) -> Any:
 
 
 def widened(value: Any, scalar: Any) -> Any:
-    """`value` as a `scalar` (see `scalar_type`) if that says exactly the same, else as it is."""
+    """Return `value` as a `scalar` (see `scalar_type`) if that is exact, else unchanged."""
     numpy = sys.modules.get("numpy")
     if numpy is not None and scalar is not None and isinstance(value, numpy.generic):
         item = value.item()

@@ -1,4 +1,4 @@
-"""What is written for a type: the shape that msgspec encodes and decodes in C.
+"""The wire form of a type: the shape that msgspec encodes and decodes in C.
 
 Where msgspec handles a type exactly, the shape is the type itself. Elsewhere it is a neighbour: the name of
 an enum member, a sorted list for a set, a list of pairs for a dict whose keys are no scalars, a shadow

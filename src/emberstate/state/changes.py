@@ -1,8 +1,8 @@
-"""What changed in one entry of a keyed state since a snapshot: the record that a commit writes.
+"""Change records: what changed in one entry of a keyed state since a snapshot. A commit writes them.
 
-A record is ordered, and applying it to the old content gives the new content. `CLEARED` comes first if it is
-there (so a map that was cleared and filled again does not merge with what it had), then user keys put or
-removed, or elements appended. A plain value is `REPLACED` as a whole.
+A record is ordered; applying it to the old content gives the new content. `CLEARED`, if present, comes first (so a map
+that was cleared and filled again does not merge with its old content), then user keys put or removed, or elements
+appended. A plain value is `REPLACED` as a whole.
 
 >>> apply_ops({"a": 1, "b": 2}, ((Op.REMOVED, "a"), (Op.PUT, "c", 3)))
 {'b': 2, 'c': 3}
@@ -20,7 +20,7 @@ from typing import Any, Final
 
 
 class Absent(enum.Enum):
-    """No state at all: told apart from a state that is None."""
+    """No state at all, as opposed to a state that is None."""
 
     ABSENT = "ABSENT"
 
@@ -35,7 +35,7 @@ ABSENT: Final = Absent.ABSENT
 
 
 class Op(enum.IntEnum):
-    """One step of a change record; what follows it in its tuple is said behind it."""
+    """One step of a change record; the comments name the operands that follow it in its tuple."""
 
     REPLACED = 1  # value
     CLEARED = 2  # nothing
@@ -49,9 +49,9 @@ EntryChange = tuple[Any, Any, tuple[tuple[Any, ...], ...]]
 
 
 def apply_ops(old: Any, ops: Iterable[tuple[Any, ...]]) -> Any:
-    """Give what `ops` make of `old` (a value, list or dict, or ABSENT); `old` is not changed.
+    """Return `old` (a value, list or dict, or ABSENT) with `ops` applied; `old` is not changed.
 
-    Operations may be plain ints, as a file gives them back; an unknown one is a ValueError.
+    Operations may be plain ints, as read from a file; an unknown one raises ValueError.
     """
     content = old
     owned = False  # whether `content` is a container made here

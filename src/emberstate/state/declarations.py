@@ -1,6 +1,6 @@
-"""Declaring states to a backend: the same name says the same everywhere; handles, plain and with time to live.
+"""Declaring states to a backend: checks that every declaration of a name agrees, and makes the handles.
 
-What every backend does alike when a state is asked for. `StateHandles` names the backend's own states.
+All backends share it. `StateHandles` names the classes of a backend's own states.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from emberstate.state.ttl.states import (
     stamped_folding,
 )
 
-#: States and timer queues of one backend: what a state file may have at most.
+#: Most states and timer queues of one backend: the limit of a state file.
 MAX_STATES: Final = 10_000
 
 _USER_FACING: dict[str, Callable[[Any, Any], Any]] = {
@@ -49,7 +49,7 @@ _USER_FACING: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def user_facing(internal: Any, descriptor: StateDescriptor) -> Any:
-    """What a user holds of an internal state."""
+    """Return the user's handle on an internal state."""
     return _USER_FACING[descriptor.kind](internal, descriptor)
 
 
@@ -83,7 +83,7 @@ class StateHandles:
 
 
 def check_declared(what: str, name: str, namespace_codec: Codec[Any]) -> None:
-    """Refuse a handle on what was restored without being declared: it is bytes."""
+    """Raise for a handle on state that was restored undeclared, as bytes."""
     if isinstance(namespace_codec, OpaqueCodec):
         raise StateDeclarationError(
             f"{what} {name!r} was not declared when state was restored and is kept as bytes (keep_states): declare it "
@@ -98,13 +98,13 @@ def check_same_declaration(
     second: StateDescriptor,
     second_namespace: Codec[Any],
 ) -> None:
-    """Refuse a second declaration of a name that says something else.
+    """Raise if two declarations of a name disagree.
 
-    Functions are not compared, for every declaration may make its own; the first one's is used.
+    Functions are not compared: every declaration may make its own, and the first one is used.
     """
     before = {**first.declared(), "namespace type": first_namespace.schema}
     now = {**second.declared(), "namespace type": second_namespace.schema}
-    for what in before:  # the kind comes first: only descriptors of one kind say the same things
+    for what in before:  # the kind comes first: only descriptors of one kind have the same fields
         if before[what] != now[what]:
             raise StateDeclarationError(
                 f"state {second.name!r} is registered already with another {what}: {before[what]!r}, now "
@@ -114,7 +114,7 @@ def check_same_declaration(
 
 
 def check_room(states: int, queues: int, name: str) -> None:
-    """Refuse one more state or timer queue than a state file may have, before anything is in it."""
+    """Raise for one more state or timer queue than a state file may have."""
     if states + queues >= MAX_STATES:
         raise StateDeclarationError(
             f"{name!r} would be one more than the {MAX_STATES:,} states and timer queues that a backend may have: "

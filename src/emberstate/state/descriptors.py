@@ -1,4 +1,4 @@
-"""Descriptors: the name and the types of a state, said once. What can be refused is refused here.
+"""Descriptors: the name and the types of a state, checked when they are declared.
 
 >>> ValueStateDescriptor("total", float, default=0.0).codec.type
 <class 'float'>
@@ -31,10 +31,10 @@ _NAME = re.compile(r"[^\x00-\x1f\x7f/\\\ud800-\udfff]+")
 
 
 def check_state_name(name: object) -> str:
-    """Return `name` if it can name a state; names are stored with the state and must outlive the code."""
+    """Return `name`, or raise if it cannot name a state. Names are stored with the state."""
     if not isinstance(name, str) or not name:
         raise StateDeclarationError(
-            f"a state needs a name, found {name!r}: it is what the state is found by after a restart"
+            f"a state needs a name, got {name!r}: a restart finds the state by it"
         )
     if len(name) > MAX_NAME_LENGTH or not _NAME.fullmatch(name) or name.strip() != name:
         raise StateDeclarationError(
@@ -67,7 +67,7 @@ class StateDescriptor:
         object.__setattr__(self, "ttl", ttl)
 
     def declared(self) -> dict[str, Any]:
-        """What two declarations of one state must agree in, by what it is called. Functions are not in it."""
+        """What two declarations of one state must agree in, by name; without functions."""
         return {
             "kind": self.kind,
             "codec": self.codec.name,
@@ -94,8 +94,8 @@ class StateDescriptor:
 class ValueStateDescriptor(StateDescriptor, Generic[T]):
     """A `ValueState`: one value of type `type_`.
 
-    `default` is what a read of nothing gives: a fresh copy, which counts as the value if it is changed (on RocksDB, as
-    with any value, once it is written). The descriptor keeps a copy of its own.
+    A read of an absent value returns a fresh copy of `default`. Mutating the copy sets the value; on RocksDB, as with
+    any value, it must be written back. The descriptor keeps its own copy.
     """
 
     kind: ClassVar[str] = "value"
@@ -119,7 +119,7 @@ class ValueStateDescriptor(StateDescriptor, Generic[T]):
         object.__setattr__(self, "default", default)
 
     def declared(self) -> dict[str, Any]:
-        """What two declarations must agree in; the default by its bytes, for it may be a list."""
+        """What two declarations must agree in; the default by its bytes: it may be a list."""
         default = None if self.default is None else self.codec.encode(self.default)
         return {**StateDescriptor.declared(self), "default": default}
 
@@ -185,7 +185,7 @@ class ReducingStateDescriptor(StateDescriptor, Generic[T]):
         self._declare(name, type_, ttl)
         if not callable(function):
             raise StateDeclarationError(
-                f"reducing state {name!r} needs a function of two values, found {function!r}", state=name
+                f"reducing state {name!r} needs a function of two values, got {function!r}", state=name
             )
         object.__setattr__(self, "function", function)
 
@@ -210,7 +210,7 @@ class AggregatingStateDescriptor(StateDescriptor):
         if not isinstance(function, AggregateFunction):
             raise StateDeclarationError(
                 f"aggregating state {name!r} needs an AggregateFunction "
-                f"(create_accumulator, add, get_result, merge), found {function!r}",
+                f"(create_accumulator, add, get_result, merge), got {function!r}",
                 state=name,
             )
         object.__setattr__(self, "function", function)

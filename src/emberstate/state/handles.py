@@ -52,7 +52,7 @@ class Handle:
         return value
 
     def refusal(self, error: StateTypeError, what: str) -> StateTypeError:
-        """The error with the name of the state."""
+        """Return the error with the name of the state."""
         name = self.descriptor.name
         return error.reworded(f"{what} {name!r}: {error}").located(state=name)
 
@@ -96,7 +96,7 @@ class ContentHandle(Handle):
         raise self.mistaken(f"{other!r:.50} was taken from it")
 
     def mistaken(self, what: str) -> StateTypeError:
-        """The error, with what to write instead."""
+        """Return the error, with what to write instead."""
         return StateTypeError(
             f"{self!r} is a state, not what it holds, and {what}: use {self.advice}", state=self.descriptor.name
         )
@@ -171,7 +171,7 @@ class UserFacingListState(ContentHandle):
         return element
 
     def get(self) -> list[Any]:
-        """Return the elements as a new list; changing it, or an element of it, changes nothing here."""
+        """Return the elements as a new list of copies: mutating it does not change the state."""
         elements = self.original.get()
         return [] if elements is None else elements
 
@@ -184,7 +184,7 @@ class UserFacingListState(ContentHandle):
         self.original.add(self.accept_element(element))
 
     def add_all(self, elements: Iterable[Any]) -> None:
-        """Append all elements or, if one of them is refused, none."""
+        """Append all elements or, if one of them is rejected, none."""
         accepted = self._accept_all(elements)
         if accepted:
             self.original.add_all(accepted)

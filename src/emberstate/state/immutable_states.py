@@ -1,7 +1,7 @@
 """Read-only states: `ImmutableValueState` and its siblings, over content that was read from a checkpoint.
 
-Reads work; every mutator raises `StateTypeError`. Content is copied in, and what a read hands out is a
-copy too where it can change, so nobody can change what another reader sees.
+Reads work; every mutator raises `StateTypeError`. Content is copied in, and reads return copies of what is mutable, so
+no reader can change what another one sees.
 
 >>> from emberstate.codec import codec_for
 >>> state = ImmutableMapState({"a": 1}, codec_for(int))
@@ -15,8 +15,8 @@ emberstate.errors.StateTypeError: put() on read-only map state: ...
 
 from __future__ import annotations
 
-from collections.abc import ItemsView, Iterable, Iterator, Mapping
-from typing import Any, NoReturn, TypeVar
+from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping
+from typing import Any, Generic, NoReturn, TypeVar
 
 from emberstate.codec import Codec
 from emberstate.errors import StateTypeError
@@ -34,37 +34,47 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-def _refuse(method: str, kind: str) -> NoReturn:
-    raise StateTypeError(
-        f"{method}() on read-only {kind} state: what a checkpoint holds cannot be changed. "
-        f"Change state in a keyed function."
-    )
+def _refused(method: str, kind: str) -> Callable[..., NoReturn]:
+    """A mutator that raises."""
+
+    def refuse(*arguments: Any, **more: Any) -> NoReturn:
+        raise StateTypeError(
+            f"{method}() on read-only {kind} state: what a checkpoint holds cannot be changed. "
+            f"Change state in a keyed function."
+        )
+
+    refuse.__doc__ = "Raises StateTypeError."
+    return refuse
 
 
-class ImmutableValueState(ValueState[T]):
-    """A value that can be read."""
+class _Content(Generic[T]):
+    """One value or accumulator, copied in and out."""
 
-    __slots__ = ("_codec", "_value")
+    __slots__ = ("_codec", "_content")
 
-    def __init__(self, value: T | None, codec: Codec[T]) -> None:
+    def __init__(self, content: T | None, codec: Codec[T]) -> None:
         self._codec = codec
-        self._value = None if value is None else codec.copy(value)
+        self._content = None if content is None else codec.copy(content)
+
+    def _copy(self) -> T | None:
+        return None if self._content is None else self._codec.copy(self._content)
+
+
+class ImmutableValueState(_Content[T], ValueState[T]):
+    """A read-only value."""
+
+    __slots__ = ()
 
     def value(self) -> T | None:
         """Return the value, or None."""
-        return None if self._value is None else self._codec.copy(self._value)
+        return self._copy()
 
-    def update(self, value: T | None) -> None:
-        """Refused."""
-        _refuse("update", "value")
-
-    def clear(self) -> None:
-        """Refused."""
-        _refuse("clear", "value")
+    update = _refused("update", "value")
+    clear = _refused("clear", "value")
 
 
 class ImmutableListState(ListState[T]):
-    """A list that can be read."""
+    """A read-only list."""
 
     __slots__ = ("_codec", "_elements")
 
@@ -86,25 +96,14 @@ class ImmutableListState(ListState[T]):
     def __iter__(self) -> Iterator[T]:
         return iter(self.get())
 
-    def add(self, element: T) -> None:
-        """Refused."""
-        _refuse("add", "list")
-
-    def add_all(self, elements: Iterable[T]) -> None:
-        """Refused."""
-        _refuse("add_all", "list")
-
-    def update(self, elements: Iterable[T]) -> None:
-        """Refused."""
-        _refuse("update", "list")
-
-    def clear(self) -> None:
-        """Refused."""
-        _refuse("clear", "list")
+    add = _refused("add", "list")
+    add_all = _refused("add_all", "list")
+    update = _refused("update", "list")
+    clear = _refused("clear", "list")
 
 
 class ImmutableMapState(MapState[K, V]):
-    """A map that can be read."""
+    """A read-only map."""
 
     __slots__ = ("_codec", "_pairs")
 
@@ -138,89 +137,46 @@ class ImmutableMapState(MapState[K, V]):
         """Iterate over the pairs."""
         return iter(self.items())
 
-    def put(self, key: K, value: V) -> None:
-        """Refused."""
-        _refuse("put", "map")
-
-    def put_all(self, pairs: Mapping[K, V]) -> None:
-        """Refused."""
-        _refuse("put_all", "map")
-
-    def remove(self, key: K) -> None:
-        """Refused."""
-        _refuse("remove", "map")
-
-    def clear(self) -> None:
-        """Refused."""
-        _refuse("clear", "map")
-
-    def __setitem__(self, key: K, value: V) -> None:
-        _refuse("__setitem__", "map")
-
-    def __delitem__(self, key: K) -> None:
-        _refuse("__delitem__", "map")
-
-    def pop(self, *arguments: Any) -> NoReturn:
-        """Refused."""
-        _refuse("pop", "map")
-
-    def popitem(self) -> NoReturn:
-        """Refused."""
-        _refuse("popitem", "map")
-
-    def setdefault(self, *arguments: Any) -> NoReturn:
-        """Refused."""
-        _refuse("setdefault", "map")
-
-    def update(self, *arguments: Any, **more: Any) -> NoReturn:
-        """Refused."""
-        _refuse("update", "map")
+    put = _refused("put", "map")
+    put_all = _refused("put_all", "map")
+    remove = _refused("remove", "map")
+    clear = _refused("clear", "map")
+    __setitem__ = _refused("__setitem__", "map")
+    __delitem__ = _refused("__delitem__", "map")
+    pop = _refused("pop", "map")
+    popitem = _refused("popitem", "map")
+    setdefault = _refused("setdefault", "map")
+    update = _refused("update", "map")
 
 
-class ImmutableReducingState(ReducingState[T]):
-    """A folded value that can be read."""
+class ImmutableReducingState(_Content[T], ReducingState[T]):
+    """A read-only reduced value."""
 
-    __slots__ = ("_codec", "_value")
-
-    def __init__(self, value: T | None, codec: Codec[T]) -> None:
-        self._codec = codec
-        self._value = None if value is None else codec.copy(value)
+    __slots__ = ()
 
     def get(self) -> T | None:
-        """Return the folded value, or None."""
-        return None if self._value is None else self._codec.copy(self._value)
+        """Return the reduced value, or None."""
+        return self._copy()
 
-    def add(self, value: T | None) -> None:
-        """Refused."""
-        _refuse("add", "reducing")
-
-    def clear(self) -> None:
-        """Refused."""
-        _refuse("clear", "reducing")
+    add = _refused("add", "reducing")
+    clear = _refused("clear", "reducing")
 
 
-class ImmutableAggregatingState(AggregatingState[Any, Any]):
-    """The result of an accumulator that can be read."""
+class ImmutableAggregatingState(_Content[Any], AggregatingState[Any, Any]):
+    """The result of a read-only accumulator."""
 
-    __slots__ = ("_accumulator", "_codec", "_function")
+    __slots__ = ("_function",)
 
     def __init__(
         self, accumulator: Any, codec: Codec[Any], function: AggregateFunction[Any, Any, Any]
     ) -> None:
-        self._codec = codec
+        super().__init__(accumulator, codec)
         self._function = function
-        self._accumulator = None if accumulator is None else codec.copy(accumulator)
 
     def get(self) -> Any:
         """Return the result, or None."""
-        if self._accumulator is None:
-            return None
-        return self._function.get_result(self._codec.copy(self._accumulator))
+        accumulator = self._copy()
+        return None if accumulator is None else self._function.get_result(accumulator)
 
-    def add(self, value: Any) -> None:
-        """Refused."""
-        _refuse("add", "aggregating")
-
-    def clear(self) -> None:
-        """Refused."""
-        _refuse("clear", "aggregating")
+    add = _refused("add", "aggregating")
+    clear = _refused("clear", "aggregating")

@@ -1,18 +1,17 @@
 # cython: boundscheck=False, wraparound=False
 """The current key of a backend, and the key group it belongs to.
 
-Keys come in here and nowhere else, so here their type is checked: 1, 1.0 and True are never one key, because
-only one of them is of the declared type.
+All keys enter here, so their type is checked here: 1, 1.0 and True are never one key, because only one of them is of
+the declared type.
 
-Invariants: `position` is the key group's place in the owned range, -1 while no key is set; a key that is
-refused leaves the context as it was; a closed context has no key and owns nothing, for good.
+Invariants: `position` is the key group's position in the owned range, -1 while no key is set; a rejected key leaves the
+context unchanged; a closed context has no key and owns nothing, for good.
 
-Thread safety: one owner thread, at first the one that makes the context; `own` hands it over. Whatever is done
-through the context, and so through every state, timer queue and backend around it, is refused on any other
-thread: state that two threads change is corrupted without a sign. A forked child owns nothing: the locks and
-half-done changes of the other threads came along with the memory, the threads did not. When a thread has ended
-the system may give its number to a new one, which is then taken for it; that does no harm, for the two do not
-run at the same time.
+Thread safety: one owner thread, at first the one that makes the context; `own` changes it. The context, and so every
+state, timer queue and backend around it, rejects any other thread: two threads would corrupt state silently. A forked
+child owns nothing: fork copies the locks and half-done changes of the other threads, but not the threads. The system
+may reuse the number of an ended thread; a new thread with that number passes for the owner, which is harmless: the two
+never run at the same time.
 """
 
 from __future__ import annotations
@@ -31,12 +30,12 @@ from emberstate.keygroups import KeyGroupRange, KeySchema, check_max_parallelism
 if not cython.compiled:  # compiled, it is a C function
     from emberstate.state.thread_number import thread_number
 
-#: Of the keys that come with their group, one in this many has its group computed again.
+#: Of the keys that come with their group, one in this many is checked.
 CHECK_EVERY = 256
 
 
 class KeyContext:
-    """Which key the states of a backend are about."""
+    """The current key of a backend's states."""
 
     __slots__ = (
         "__weakref__",
@@ -67,7 +66,7 @@ class KeyContext:
     normalise: Callable[[Any], Any]
     unchecked: int
     closed: bool
-    owner: int  # the owner thread's number; 0, which is nobody's, in a forked child
+    owner: int  # the owner thread's number; 0, which no thread has, in a forked child
     owner_name: str
     process: int
 
@@ -98,9 +97,9 @@ class KeyContext:
     # -- whose it is ----------------------------------------------------------------------------------------
 
     def own(self) -> None:
-        """Make the calling thread the owner; the owner so far must not use the backend from here on.
+        """Make the calling thread the owner; the previous owner must not use the backend any more.
 
-        For a backend that is made or restored by one thread and then used by another.
+        For a backend that one thread makes or restores and another one uses.
         """
         if os.getpid() != self.process:
             self._refuse_process()
@@ -128,21 +127,18 @@ class KeyContext:
     def _refuse_process(self) -> None:
         raise LifecycleError(
             f"state that belongs to process {self.process} was used by process {os.getpid()}, which was forked "
-            f"from it: what a child changes reaches nobody. Make or restore a backend where it is used."
+            f"from it: changes in a child are lost. Make or restore a backend where it is used."
         )
 
     # -- the key --------------------------------------------------------------------------------------------
 
     def set_current_key(self, key: Any) -> None:
-        """Make `key` the current one; refuses a wrong type, and a key of a group that is not owned."""
+        """Make `key` the current one; rejects a wrong type, and a key of a group that is not owned."""
         key = self.normalise(key)
         self._move_to(key, self.grouper(key))
 
     def set_current_key_and_group(self, key: Any, key_group: cython.Py_ssize_t) -> None:
-        """As `set_current_key`, for a canonical key whose group somebody else computed.
-
-        Checked now and then.
-        """
+        """As `set_current_key`, for a canonical key whose group the caller knows; checks one key in `CHECK_EVERY`."""
         self.unchecked += 1
         if self.unchecked >= CHECK_EVERY:
             self.unchecked = 0
@@ -151,16 +147,16 @@ class KeyContext:
         self._move_to(key, key_group)
 
     def clear(self) -> None:
-        """Have no current key: using state is an error from here on."""
+        """Unset the current key: using state raises until the next one is set."""
         self.check_owner()
         self.key = None
         self.position = -1
 
     def close(self) -> None:
-        """Have no current key ever again."""
+        """Unset the current key for good."""
         self.clear()
         self.closed = True
-        self.groups = 0  # so that every key is refused, at no cost to those that are not
+        self.groups = 0  # rejects every key by the check of the range, which costs an open context nothing
 
     def check_open(self) -> None:
         """Raise `LifecycleError` if the context was closed, or if the calling thread is not the owner."""
@@ -203,7 +199,7 @@ class KeyContext:
             )
 
     def refuse(self, what: str) -> None:
-        """Say why `what` cannot be used: another thread's, closed, or no current key."""
+        """Raise why `what` cannot be used: wrong thread, closed, or no current key."""
         self.check_open()
         raise LifecycleError(
             f"{what!r} was used without a current key. State belongs to a key: use it while a row or timer "
@@ -226,7 +222,7 @@ class KeyContext:
         self.position = position
 
 
-#: Every context of this process, for a forked child to disown; a fork copies the owner's number with the rest.
+#: Every context of this process: a forked child, which gets a copy of the owner's number, disowns them.
 _CONTEXTS: weakref.WeakSet[KeyContext] = weakref.WeakSet()
 
 

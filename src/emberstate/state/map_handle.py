@@ -69,7 +69,7 @@ class UserFacingMapState(Handle):
         self.original.put(key, self.accept_value(value))
 
     def put_all(self, pairs: Mapping[Any, Any]) -> None:
-        """Set the values of all user keys in `pairs` or, if one is refused, of none."""
+        """Set the values of all user keys in `pairs` or, if one is rejected, of none."""
         if not isinstance(pairs, Mapping):
             name = self.descriptor.name
             raise StateTypeError(f"map state {name!r}: put_all takes a mapping, got {pairs!r}", state=name)
@@ -89,7 +89,7 @@ class UserFacingMapState(Handle):
         return self.original.contains(key)
 
     def remove(self, key: Any) -> None:
-        """Remove a user key, if it is there; the last one takes the map with it."""
+        """Remove a user key, if it is there, and the map with the last one."""
         self.accept_key(key)
         self.original.remove(key)
 
@@ -179,12 +179,12 @@ class UserFacingMapState(Handle):
         return self.original.get(key)
 
     def update(self, other: Any = (), /, **more: Any) -> None:
-        """Set the values of all user keys given, as `dict.update`, or of none if one is refused."""
+        """Set the values of all given user keys, as `dict.update`, or of none if one is rejected."""
         # No dict in between: it would make one key of 1 and True before their types are checked.
         if isinstance(other, Mapping):
             pairs = list(other.items())
         elif hasattr(other, "keys"):
-            pairs = [(key, other[key]) for key in other.keys()]  # noqa: SIM118  # it may have nothing else
+            pairs = [(key, other[key]) for key in other.keys()]  # noqa: SIM118  # it may have no other method
         else:
             pairs = [(key, value) for key, value in other]
         self._put_pairs([*pairs, *more.items()])

@@ -1,4 +1,4 @@
-"""The point in time behind a snapshot: what `changes` and `roll_back` of state maps and backends go by.
+"""The point in time behind a snapshot, which `changes` and `roll_back` of state maps and backends compare with.
 
 A snapshot of a map, of a backend and of a registry are three views of one point, and each is accepted wherever a
 snapshot is expected.

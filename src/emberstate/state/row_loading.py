@@ -15,7 +15,7 @@ from emberstate.state.row_columns import Decoder, RowColumns
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RowDecoders:
-    """How the parts of a file's rows are read."""
+    """Decoders of the parts of a file's rows."""
 
     key: Decoder
     namespace: Decoder
@@ -25,7 +25,7 @@ class RowDecoders:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FileRules:
-    """What the rows of one state in a file may be.
+    """Rules for the rows of one state in a file.
 
     base: entries come whole and do not exist yet. exact: what is removed must exist. stamped: rows have stamps.
     keeps_stamps: the state does; `decided_stamp`, if not None, replaces the rows' own.

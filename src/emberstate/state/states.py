@@ -1,8 +1,8 @@
-"""The states a user holds: the interfaces, and nothing else.
+"""The interfaces of the states that a user holds.
 
-A state belongs to the current key (and to the namespace its handle is bound to). None rules: a read of what
-is absent gives None (or the default, or something empty); `update(None)` and `add(None)` clear a value,
-reducing or aggregating state; a list refuses None; a map allows it as a user value.
+A state belongs to the current key and to the namespace of its handle. Rules for None: a read of an absent state
+returns None, the default or something empty; `update(None)` and `add(None)` clear a value, reducing or aggregating
+state; a list rejects None; a map allows it as a user value.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ A = TypeVar("A")
 
 
 class State(abc.ABC):
-    """What every state can do."""
+    """Operations of every state."""
 
     __slots__ = ()
 
     @abc.abstractmethod
     def clear(self) -> None:
-        """Remove what the current key has here."""
+        """Remove the content of the current key."""
 
 
 class ValueState(State, Generic[T]):
@@ -45,7 +45,7 @@ class ValueState(State, Generic[T]):
         """Set the value; None clears."""
 
     def __bool__(self) -> NoReturn:
-        raise StateTypeError(f"{self!r} is a state, not what it holds: use .value() to test that")
+        raise StateTypeError(f"{self!r} is a state, not what it holds: test .value()")
 
 
 class ListState(State, Generic[T]):
@@ -55,7 +55,7 @@ class ListState(State, Generic[T]):
 
     @abc.abstractmethod
     def get(self) -> list[T]:
-        """Return the elements as a new list; changing it, or an element of it, changes nothing here."""
+        """Return the elements as a new list of copies: mutating it does not change the state."""
 
     @abc.abstractmethod
     def add(self, element: T) -> None:
@@ -63,7 +63,7 @@ class ListState(State, Generic[T]):
 
     @abc.abstractmethod
     def add_all(self, elements: Iterable[T]) -> None:
-        """Append all or, if one of them is refused, none; nothing to append makes nothing."""
+        """Append all elements or, if one of them is rejected, none."""
 
     @abc.abstractmethod
     def update(self, elements: Iterable[T]) -> None:
@@ -95,15 +95,15 @@ class MapState(State, MutableMapping[K, V]):
 
     @abc.abstractmethod
     def put_all(self, pairs: Mapping[K, V]) -> None:
-        """Set the values of all user keys in `pairs` or, if one is refused, of none."""
+        """Set the values of all user keys in `pairs` or, if one is rejected, of none."""
 
     @abc.abstractmethod
     def contains(self, key: K) -> bool:
-        """Whether the user key is there, be its value None or not."""
+        """Whether the user key is there, even with the value None."""
 
     @abc.abstractmethod
     def remove(self, key: K) -> None:
-        """Remove a user key, if it is there; the last one takes the map with it."""
+        """Remove a user key, if it is there, and the map with the last one."""
 
     @abc.abstractmethod
     def is_empty(self) -> bool:
@@ -119,7 +119,7 @@ class MapState(State, MutableMapping[K, V]):
 
 
 class AppendingState(State, Generic[I, O]):
-    """What is added is folded into one result per key."""
+    """Added values are folded into one result per key."""
 
     __slots__ = ()
 
@@ -132,26 +132,26 @@ class AppendingState(State, Generic[I, O]):
         """Fold a value in; None clears."""
 
     def __bool__(self) -> NoReturn:
-        raise StateTypeError(f"{self!r} is a state, not what it holds: use .get() to test that")
+        raise StateTypeError(f"{self!r} is a state, not what it holds: test .get()")
 
 
 class ReducingState(AppendingState[T, T]):
-    """Folded by a function of two values of one type; the first is stored as it is."""
+    """Folds by a function of two values of one type; stores the first value as it is."""
 
     __slots__ = ()
 
 
 class AggregatingState(AppendingState[I, O]):
-    """Folded into an accumulator by an `AggregateFunction`."""
+    """Folds into an accumulator by an `AggregateFunction`."""
 
     __slots__ = ()
 
 
 class AggregateFunction(abc.ABC, Generic[I, A, O]):
-    """How an aggregating state folds: accumulator made, added to, merged, and read.
+    """How an aggregating state folds: makes an accumulator, adds to it, merges two, reads the result.
 
-    A method that raises has changed nothing: an accumulator that can change is copied before `add` and
-    `merge` get it. One that cannot change (a tuple, a frozen dataclass) saves that.
+    A method that raises changes nothing: `add` and `merge` get a copy of a mutable accumulator. An immutable one (a
+    tuple, a frozen dataclass) saves the copy.
     """
 
     @abc.abstractmethod
@@ -160,12 +160,12 @@ class AggregateFunction(abc.ABC, Generic[I, A, O]):
 
     @abc.abstractmethod
     def add(self, value: I, accumulator: A) -> A:
-        """Return the accumulator with `value` in it; may change and return the one given."""
+        """Return the accumulator with `value` added; may mutate and return the one given."""
 
     @abc.abstractmethod
     def get_result(self, accumulator: A) -> O:
-        """Return what the accumulator stands for; must not change it."""
+        """Return the result of an accumulator; must not mutate it."""
 
     @abc.abstractmethod
     def merge(self, one: A, other: A) -> A:
-        """Return the union of two accumulators; may change and return `one`."""
+        """Return two accumulators merged; may mutate and return `one`."""

@@ -1,6 +1,6 @@
-"""Timers as a kind of state: what a timer is, and what a backend's queue of them can do.
+"""Timers as a kind of state: the timer, and the interface of a backend's timer queue.
 
-A timer belongs to a key and has a name, a time and a namespace; registering the same one twice is one timer.
+A timer belongs to a key and has a name, a time and a namespace; registering it twice makes one timer.
 Timers of one queue fire in one order everywhere: by time, then key, name and namespace.
 """
 
@@ -15,7 +15,7 @@ from emberstate.codec import Codec
 from emberstate.errors import LifecycleError, StateTypeError
 from emberstate.state.registered_state import EntryTable
 
-#: The namespace of what is in no window.
+#: The namespace of state outside windows.
 VOID_NAMESPACE = ""
 
 
@@ -30,14 +30,14 @@ class Timer(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TimerQueueStatistics:
-    """What a timer queue holds and has done."""
+    """Contents and counters of a timer queue."""
 
     name: str
     timers: int
     registered: int
     deleted: int
     fired: int
-    journal: int  # what is written down for roll-backs
+    journal: int  # lines kept for roll-backs
 
 
 class TimerQueue(abc.ABC):
@@ -79,7 +79,7 @@ class TimerQueue(abc.ABC):
 
     @abc.abstractmethod
     def statistics(self) -> TimerQueueStatistics:
-        """What the queue holds and has done."""
+        """Contents and counters of the queue."""
 
     @abc.abstractmethod
     def check_invariants(self) -> None:

@@ -409,7 +409,7 @@ def test_a_trigger_that_purges_against_its_word() -> None:
     bell.told = []
     world = World.of(window(SLIDING, trigger=bell).reduce(join, Event))
 
-    with pytest.raises(UserFunctionError, match=r"may_purge = False answered PURGE"):
+    with pytest.raises(UserFunctionError, match="may_purge"):
         at(world, 0, 1)
 
 
@@ -552,7 +552,7 @@ BAD: list[tuple[Any, str]] = [
     (lambda: window(HOURS).process(None, Event), "needs a ProcessWindowFunction"),  # type: ignore[arg-type]
     (lambda: window(HOURS).reduce(join, Event, function=print), "is a ProcessWindowFunction"),  # type: ignore[arg-type]
     (lambda: window(HOURS).reduce(None, Event), "needs a function of two values"),  # type: ignore[arg-type]
-    (lambda: window(HOURS).aggregate(Loose()), "type the accumulator of Loose has is not known"),
+    (lambda: window(HOURS).aggregate(Loose()), "accumulator type of Loose"),
     (
         lambda: window(EventTimeSessionWindows.with_gap("1 hour")).process(Counting(), Event),
         "has window_states, and EventTimeSessionWindows merge",

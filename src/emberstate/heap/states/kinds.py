@@ -14,7 +14,7 @@ from emberstate.state.ttl.stamped import Stamped
 
 
 def kind_for(descriptor: StateDescriptor) -> ValueKind:
-    """The kind of what a state of this descriptor holds per entry."""
+    """Return the kind of the values in the state's entries."""
     immutable = descriptor.codec.immutable
     copy = _copier(descriptor.codec, stamped=descriptor.ttl is not None)
     if isinstance(descriptor, ListStateDescriptor):

@@ -1,11 +1,11 @@
-"""`LentDefaults`: a default that can change, handed out by a read of nothing, counts if its holder changes it.
+"""`LentDefaults`: mutable defaults that reads have returned; one that its holder mutates becomes the value.
 
-A read of a value state that has nothing gives a copy of its default. If that can change, the copy becomes an entry on
-the spot, so that later reads give the same object. When loans are taken back (see `snapshots`), the entry of a default
-that nobody changed is removed again: reading alone stores nothing.
+A read of an absent value returns a copy of the default. A mutable copy becomes an entry at once, so that later reads
+return the same object. When loans are sealed (see `snapshots`), the entry of an unchanged default is removed again:
+reading alone stores nothing.
 
-Invariant: while something is lent, this stands before the state's maps among the registry's lenders. Once a map has
-sealed an entry, its state is no longer the holder's object, by which an entry that was written since is told apart.
+Invariant: while something is lent, this comes before the state's maps among the registry's lenders. Once a map has
+sealed an entry, its state is no longer the holder's object; that object identifies entries not written since.
 
 Thread safety: the backend's owner thread.
 """
@@ -19,17 +19,17 @@ from emberstate.heap.states.state_table import StateTable
 
 
 class LentDefaults:
-    """The defaults that a value state of one namespace has handed out since loans were last taken back."""
+    """The defaults that a value state of one namespace has returned since loans were last sealed."""
 
     __slots__ = ("_lent", "_namespace", "_table")
 
     def __init__(self, table: StateTable, namespace: Hashable) -> None:
         self._table = table
         self._namespace = namespace
-        self._lent: dict[Any, tuple[int, Any, Any]] = {}  # by key: its key group's place, the state, what it was
+        self._lent: dict[Any, tuple[int, Any, Any]] = {}  # by key: position of its key group, state, a copy
 
     def lend(self, state: Any) -> None:
-        """Make `state`, a copy of the default, the current key's: it has none, and a caller is about to get this."""
+        """Store `state`, a copy of the default that a caller is about to get; the current key has no entry."""
         context = self._table.context
         before = self._table.kind.copy(state)
         self._table.put(self._namespace, state)
@@ -38,9 +38,9 @@ class LentDefaults:
         self._lent[context.key] = (context.position, state, before)
 
     def seal_loans(self) -> Callable[[], None]:
-        """Find what is still as it was handed out, and give the function that removes it; the maps take back the rest.
+        """Return a function that removes the unchanged defaults; the maps seal the others.
 
-        Comparing runs users' code, during which nothing may change.
+        Comparing runs user code, so nothing is changed meanwhile.
         """
         unchanged = []
         for key, (position, state, before) in self._lent.items():

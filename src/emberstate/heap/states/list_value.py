@@ -1,13 +1,12 @@
 # cython: boundscheck=False, wraparound=False
-"""What a list state holds for one key: a list that is only appended to, so that old versions cost nothing.
+"""The content of a list state for one key: a list that is only appended to, so that old versions cost nothing.
 
-An `AppendList` is a header: a Python list shared between versions, and how much of it this version sees.
-Taking a version for change copies the header; appending then goes to the shared list, beyond what older
-headers see.
+An `AppendList` is a header: a Python list shared between versions, and the length that this version sees. Copying a
+version for writing copies the header; appends go to the shared list, beyond what older headers see.
 
-Invariants: what a header reachable from a live snapshot sees is never changed. A header that sees less than
-there is was rolled back to: the rest belongs to a future that is gone, and is cut off before the next append,
-unless a live snapshot on a side branch still sees it; then the list forks.
+Invariants: what a header reachable from a live snapshot sees never changes. A header that sees less than the whole list
+was rolled back to: the rest was undone and is cut off before the next append, unless a live snapshot on a side branch
+still sees it; then the list forks.
 
 Thread safety: the map's owner appends; a snapshot's reader may slice the shared list meanwhile.
 """
@@ -41,7 +40,7 @@ class AppendList:
     length: int
 
     def append(self, element: Any, registry: SnapshotRegistry) -> int:
-        """Add an element at the end of this version, which must be the live one, made for change."""
+        """Append an element to this version, which must be the live one, copied for writing."""
         if self.length < len(self.items):
             if registry.branched():
                 self.items = self.items[: self.length]
@@ -53,7 +52,7 @@ class AppendList:
         return 0
 
     def elements(self) -> list[Any]:
-        """What this version sees, as a new list."""
+        """Return what this version sees, as a new list."""
         return self.items[: self.length]
 
     def __len__(self) -> int:
@@ -64,7 +63,7 @@ class AppendList:
 
 
 def new_append_list(items: list[Any], length: cython.Py_ssize_t) -> AppendList:
-    """Make a header that sees the first `length` of `items`."""
+    """Return a header that sees the first `length` of `items`."""
     header: AppendList = AppendList.__new__(AppendList)
     header.items = items
     header.length = length
@@ -72,18 +71,18 @@ def new_append_list(items: list[Any], length: cython.Py_ssize_t) -> AppendList:
 
 
 def append_list_of(elements: Iterable[Any]) -> AppendList:
-    """Make a version of its own from `elements`; the container is copied, the elements are not."""
+    """Return a new version of `elements`; the container is copied, the elements are not."""
     return append_list_over(list(elements))
 
 
 def append_list_over(items: list[Any]) -> AppendList:
-    """Make a version of `items` itself, which belongs to it from here on."""
+    """Return a version of `items` itself; the caller gives the list away."""
     untrack(items)
     return new_append_list(items, len(items))
 
 
 class ListKind(ValueKind):
-    """The kind of `AppendList` states; `copy_element` is None for elements that cannot change."""
+    """The kind of `AppendList` states; `copy_element` is None for immutable elements."""
 
     __slots__ = ("_copy_element",)
 
@@ -101,7 +100,7 @@ class ListKind(ValueKind):
         return new_append_list(header.items, header.length)
 
     def seal(self, state: Any, old: Any) -> Any:
-        """Replace the elements handed in since `old` by copies, in place: no older version sees them."""
+        """Replace the elements added since `old` by copies, in place: no older version sees them."""
         header: AppendList = state
         position: cython.Py_ssize_t = 0
         if old is not ABSENT and old.items is header.items:
@@ -121,7 +120,7 @@ class ListKind(ValueKind):
         return [self._copy_element(element) for element in elements]
 
     def delta(self, old: Any, new: Any, snapshot: Any) -> tuple[tuple[Any, ...], ...]:
-        """What was appended; if the list was replaced: cleared, then all of the new one."""
+        """Return what was appended; if the list was replaced: cleared, then all of the new one."""
         if new is ABSENT:
             return () if old is ABSENT else (_CLEARED,)
         if old is ABSENT:

@@ -1,8 +1,8 @@
 # cython: boundscheck=False, wraparound=False
 """`HeapMapState`: the map state on the heap, over a `StateTable` of small and large maps (`map_value`).
 
-Reads look without touching. To change a large map, or to hand out a value that can change, the entry is
-fetched from the table for change first: that is what notes it as changed there, once per transaction.
+Reads do not mark anything as changed. To change a large map, or to return a mutable value, the state gets the entry
+from the table for writing first: the table notes it as changed, once per transaction.
 
 Thread safety: the backend's owner thread.
 """
@@ -40,11 +40,11 @@ class HeapMapState(InternalMapState):
         self.kind = table.kind  # type: ignore[assignment]
 
     def with_namespace(self, namespace: Hashable) -> HeapMapState:
-        """The same state, bound to another namespace."""
+        """Return the same state, bound to another namespace."""
         return HeapMapState(self.table, namespace)
 
     def get(self, user_key: Any) -> Any:
-        """Return the user value for the caller to have and to change, or None."""
+        """Return the user value, or None. The caller owns it and may mutate it."""
         state = self.table.peek(self.namespace)
         if state is None:
             return None
@@ -77,7 +77,7 @@ class HeapMapState(InternalMapState):
             large.put(user_key, PLAIN, user_value)
 
     def remove(self, user_key: Any) -> bool:
-        """Remove a user key, and the entry with the last one; whether it was there."""
+        """Remove a user key, and the entry with the last one; return whether the key was there."""
         table: StateTable = self.table
         state = table.peek(self.namespace)
         if state is None:
@@ -112,7 +112,7 @@ class HeapMapState(InternalMapState):
         return large.contains_key(user_key, PLAIN)
 
     def size(self) -> int:
-        """How many user keys there are."""
+        """Return the number of user keys."""
         state = self.table.peek(self.namespace)
         if state is None:
             return 0
@@ -139,10 +139,7 @@ class HeapMapState(InternalMapState):
         return self._large_items(key, state, state.keys(PLAIN), len(state))
 
     def _small_items(self, key: Any, started: tuple[Any, ...]) -> Iterator[tuple[Any, Any]]:
-        """The pairs as they are when their turn comes.
-
-        A put makes another tuple, with the user keys where they were.
-        """
+        """Yield the pairs as they are at their turn: a put makes another tuple, with the user keys where they were."""
         position: cython.Py_ssize_t = 0
         while True:
             self.table.context.check_still(key)
@@ -157,7 +154,7 @@ class HeapMapState(InternalMapState):
     def _large_items(
         self, key: Any, large: CopyOnWriteStateMap, items: Iterator[Any], size: int
     ) -> Iterator[Any]:
-        """What `items` gives, with a look before each step whether `large` is still the map, and as large."""
+        """Yield the pairs; check before each step that `large` is still the map and has its size."""
         exhausted = object()
         while True:
             self.table.context.check_still(key)
@@ -169,7 +166,7 @@ class HeapMapState(InternalMapState):
             yield item
 
     def position_of(self, small: tuple[Any, ...], user_key: Any) -> int:
-        """Where in a small map a user key stands, or -1; its `==` may change no state meanwhile."""
+        """Return the position of a user key in a small map, or -1; its `==` must not change state meanwhile."""
         registry: SnapshotRegistry = self.table.registry
         registry.busy += 1
         try:
@@ -178,19 +175,19 @@ class HeapMapState(InternalMapState):
             registry.busy -= 1
 
     def large_for_change(self) -> CopyOnWriteStateMap:
-        """The large map that was found a moment ago, noted as changed."""
+        """Return the large map, which was just found, noted as changed."""
         large: CopyOnWriteStateMap | None = self.table.get(self.namespace)
         if large is None:
             raise LifecycleError(
-                f"map state {self.table.name!r} of key {self.table.context.key!r} was there and is not found again: "
-                f"`==` of its key or namespace says one thing now and another then",
+                f"map state {self.table.name!r} of key {self.table.context.key!r} was found once and then not: "
+                f"`==` of its key or namespace is inconsistent",
                 state=self.table.name,
                 key=self.table.context.key,
             )
         return large
 
     def refuse_iteration(self) -> None:
-        """Raise what an iteration raises when it finds that the map has gained or lost a user key."""
+        """Raise for an iteration over a map that has gained or lost a user key."""
         raise RuntimeError(
             f"map state {self.table.name!r} gained or lost user keys during iteration: "
             f"collect them with list() first"

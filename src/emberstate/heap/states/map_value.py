@@ -1,17 +1,16 @@
 # cython: boundscheck=False, wraparound=False
-"""What a map state holds for one key: a flat tuple while it is small, else a `CopyOnWriteStateMap`.
+"""The content of a map state for one key: a flat tuple while it is small, else a `CopyOnWriteStateMap`.
 
-Small: (user key, user value, user key, user value, …). A tuple cannot change, so a snapshot shares it for
-nothing and a put makes a new one; 88 bytes for three user keys, where a dict takes more than twice that.
-Large: a state map with the user keys as keys, in the same registry as the map that holds it. So snapshots,
-roll-back and the list of changes work per user key, and touching one of a million copies one entry. (Flink
-copies the whole map.)
+Small: (user key, user value, user key, user value, …). A tuple is immutable, so snapshots share it and a put makes a
+new one; 88 bytes for three user keys, where a dict takes more than twice that. Large: a state map with the user keys
+as keys, in the same registry as the map that holds it. So snapshots, roll-back and the list of changes work per user
+key, and touching one of a million copies one entry. (Flink copies the whole map.)
 
-A map whose values can change is large from its first user key, for then each value has a version of its own.
+A map of mutable values is large from its first user key, so that each value has its own version.
 `SMALL_LIMIT` is measured: see `benchmarks/`, "small maps".
 
-Invariants: never empty, for a map without user keys is no entry at all; a tuple has at most `small_limit`
-pairs; a large map never becomes small again.
+Invariants: never empty: a map without user keys has no entry; a tuple has at most `small_limit` pairs; a large map
+never becomes small again.
 
 Thread safety: as the state map's.
 """
@@ -39,7 +38,7 @@ _CLEARED = (Op.CLEARED,)
 
 
 def position_in(small: tuple[Any, ...], user_key: Any) -> int:
-    """Where in a small map a user key stands, or -1."""
+    """Return the position of a user key in a small map, or -1."""
     position: cython.Py_ssize_t = 0
     while position < len(small):
         candidate = small[position]
@@ -52,14 +51,14 @@ def position_in(small: tuple[Any, ...], user_key: Any) -> int:
 def small_put(
     small: tuple[Any, ...], position: cython.Py_ssize_t, user_key: Any, user_value: Any
 ) -> tuple[Any, ...]:
-    """The small map with one more pair, or another value for the one at `position`."""
+    """Return the small map with one more pair, or with another value for the pair at `position`."""
     if position < 0:
         return (*small, user_key, user_value)
     return (*small[: position + 1], user_value, *small[position + 2 :])
 
 
 def small_remove(small: tuple[Any, ...], position: cython.Py_ssize_t) -> tuple[Any, ...]:
-    """The small map without the pair at `position`."""
+    """Return the small map without the pair at `position`."""
     return small[:position] + small[position + 2 :]
 
 
@@ -73,13 +72,13 @@ class MapKind(ValueKind):
 
     def __init__(self, value_kind: ValueKind, small_limit: int = SMALL_LIMIT) -> None:
         self.immutable = False
-        self.lends = False  # values that can change are lent by the large map that holds them
+        self.lends = False  # the large map lends its mutable values
         self.nested = True
         self.value_kind = value_kind
         self.small_limit = small_limit if value_kind.immutable else 0
 
     def large_from(self, small: tuple[Any, ...], registry: SnapshotRegistry) -> CopyOnWriteStateMap:
-        """A large map with the pairs of a small one."""
+        """Return a large map with the pairs of a small one."""
         large = CopyOnWriteStateMap(self.value_kind, registry, 2 * len(small))
         position: cython.Py_ssize_t
         for position in range(0, len(small), 2):
@@ -107,7 +106,7 @@ class MapKind(ValueKind):
                 yield user_key, user_value
 
     def delta(self, old: Any, new: Any, snapshot: Any) -> tuple[tuple[Any, ...], ...]:
-        """User keys put and removed; if the map was cleared meanwhile: cleared, then all that is there."""
+        """Return user keys put and removed; if the map was cleared meanwhile: cleared, then all pairs."""
         if new is ABSENT:
             return () if old is ABSENT else (_CLEARED,)
         if new is old:

@@ -6,8 +6,7 @@ The keyed operations work on the current key and its key group, which the backen
 Invariants: `maps[i]` is the map of key group `range.start + i`, or None while nothing was written there;
 every key is in the map of its own key group.
 
-Thread safety: one owner thread; `maps` only ever gains maps, so a snapshot's reader may look at it at any
-time.
+Thread safety: one owner thread; `maps` only gains maps, so a snapshot's reader may read it at any time.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ if not cython.compiled:  # compiled, it is a C function
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StateTableStatistics:
-    """What one state holds and has done, over all its key groups."""
+    """Contents and counters of one state, over all its key groups."""
 
     name: str
     entries: int
@@ -81,12 +80,12 @@ class StateTable:
         return map
 
     def get(self, namespace: Hashable) -> Any:
-        """Return the state, or None. The caller may change what is returned, and that change counts."""
+        """Return the state, or None. The caller may mutate it: that changes the state."""
         map: StateMap | None = self.current()
         return None if map is None else map.get(self.context.key, namespace)
 
     def peek(self, namespace: Hashable) -> Any:
-        """Return the state, or None, to look at only."""
+        """Return the state, or None. The caller must not mutate it."""
         map: StateMap | None = self.current()
         return None if map is None else map.peek(self.context.key, namespace)
 
@@ -106,7 +105,7 @@ class StateTable:
         return map.put_and_get_old(self.context.key, namespace, state)
 
     def remove(self, namespace: Hashable) -> bool:
-        """Remove the entry; whether there was one."""
+        """Remove the entry; return whether there was one."""
         map: StateMap | None = self.current()
         return map is not None and map.remove(self.context.key, namespace)
 
@@ -116,7 +115,7 @@ class StateTable:
         return None if map is None else map.remove_and_get_old(self.context.key, namespace)
 
     def transform(self, namespace: Hashable, argument: Any, function: Callable[[Any, Any], Any]) -> Any:
-        """Set the state to `function(state or None, argument)`; if that raises, nothing has changed."""
+        """Set the state to `function(state or None, argument)`; if that raises, nothing changes."""
         map: StateMap = self.current_or_new()
         return map.transform(self.context.key, namespace, argument, function)
 
@@ -133,7 +132,7 @@ class StateTable:
         return [(start + i, map) for i, map in enumerate(self.maps) if map is not None]
 
     def size_of_namespace(self, namespace: Hashable) -> int:
-        """How many keys have an entry in `namespace`; O(all entries)."""
+        """Return the number of keys with an entry in `namespace`; O(all entries)."""
         return sum(1 for _ in self.keys(namespace))
 
     def keys(self, namespace: Hashable) -> Iterator[Any]:
@@ -141,13 +140,10 @@ class StateTable:
         for _, map in self.used_maps():
             for key in map.keys(namespace):
                 yield key
-                self.context.check_open()  # the iterator may have been carried to another thread
+                self.context.check_open()  # the caller may iterate on another thread
 
     def keys_and_namespaces(self) -> Iterator[tuple[Any, Any]]:
-        """Iterate over the (key, namespace) pairs that have an entry, key groups ascending.
-
-        O(all entries).
-        """
+        """Iterate over the (key, namespace) pairs of all entries, key groups ascending; O(all entries)."""
         for key, namespace, _ in self:
             yield key, namespace
             self.context.check_open()
@@ -170,7 +166,7 @@ class StateTable:
         return [(group, change) for group, map in self.used_maps() for change in map.changes(snapshot)]
 
     def statistics(self) -> StateTableStatistics:
-        """What the table holds and has done."""
+        """Return contents and counters of the table."""
         all_of = [map.statistics() for _, map in self.used_maps()]
         return StateTableStatistics(
             name=self.name,
@@ -190,10 +186,7 @@ class StateTable:
 
 
 class CopyOnWriteStateTable(StateTable):
-    """The state maps are `CopyOnWriteStateMap`s.
-
-    A snapshot costs nothing, and is written while processing goes on.
-    """
+    """The state maps are `CopyOnWriteStateMap`s: a snapshot is O(1), and is written while rows are processed."""
 
     __slots__ = ()
 

@@ -1,9 +1,8 @@
 """`TimerIndex`: timers in firing order, in short blocks, so that no operation stalls however many there are.
 
-A sorted list cut into blocks, as in `sortedcontainers`, with one thing more: the times stand beside the timers as
-plain 64-bit numbers, block by block. A search among a million timers then stays within two short arrays, where
-comparing the timers themselves would go to another place of the memory each time. Only timers of one and the same
-time are compared as a whole.
+A sorted list cut into blocks, as in `sortedcontainers`; in addition each block has the times of its timers as an array
+of 64-bit numbers. A search among a million timers reads two short arrays, where comparing the timers themselves would
+miss the cache each time. Only timers of the same time are compared as a whole.
 
 Invariants: blocks are not empty and hold at most `BLOCK` timers; timers ascend within blocks and from block to block,
 none twice; `times` are those of the timers, `lasts` those of each block's last one.
@@ -77,7 +76,7 @@ class TimerIndex:
         return timer
 
     def add(self, timer: Indexed) -> None:
-        """Put a timer, which must not be there, in its place."""
+        """Add a timer, which must not be there."""
         number: cython.Py_ssize_t = self._block_of(timer)
         if number == len(self._blocks):  # behind all others
             if not number:
@@ -104,10 +103,10 @@ class TimerIndex:
             if position < len(block) and block[position] == timer:
                 self._delete(number, position)
                 return
-        raise InvariantError(f"{timer!r} is to leave the index of its queue and is not there")
+        raise InvariantError(f"cannot remove {timer!r} from the index of its queue: it is not there")
 
     def check_invariants(self) -> None:
-        """Raise `InvariantError` unless the invariants of the module's text hold. O(timers)."""
+        """Raise `InvariantError` unless the module's invariants hold. O(timers)."""
         everything = list(self)
         if any(one >= other for one, other in itertools.pairwise(everything)):
             raise InvariantError("timers of an index do not ascend, or one is there twice")
@@ -133,7 +132,7 @@ class TimerIndex:
         return low  # type: ignore[no-any-return]  # to mypy a C integer is anything
 
     def _position_in(self, block: list[Indexed], times: array[int], timer: Indexed) -> int:
-        """Where in a block the timer stands, or would."""
+        """Return the position of the timer in a block, or where it would be inserted."""
         time: cython.longlong = timer[0]
         low: cython.Py_ssize_t = left_of(times, time)
         high: cython.Py_ssize_t = right_of(times, time, low)

@@ -1,15 +1,13 @@
 """`HeapTimerQueue`: the set of timers is ordinary copy-on-write state; the order is an index beside it.
 
 The set: per key a map (`map_value`) from (time, name, namespace) to True, in a `StateTable`. So timers are
-snapshotted, rolled back and listed in "what changed" like everything else, at the cost of what was touched.
+snapshotted, rolled back and listed as changes like any state, at the cost of what was touched.
 
-The index: a sorted list of the same timers, in firing order (`timer_index`). It is exact, so nothing piles up in it
-that a later operation would have to clear away: registering, deleting and polling each change one short block,
-however many timers there are and were.
+The index: a sorted list of the same timers, in firing order (`timer_index`). It is exact, so no operation has leftovers
+of earlier ones to clear: registering, deleting and polling each change one short block.
 
-The journal: what went into and out of the index while a snapshot lives. A roll-back undoes the part of it that
-is younger than its snapshot. Where a newer snapshot lives as well, on what is then a side branch, the undoing is
-itself written down.
+The journal: what entered and left the index while a snapshot lives. A roll-back undoes the lines younger than its
+snapshot. If a newer snapshot lives as well, on what is then a side branch, the undoing is journalled too.
 
 Invariants: the index holds the timers of the set, each once. Undoing the journal from its end down to the version
 of a live snapshot gives the timers of that snapshot; versions in it ascend.
@@ -32,7 +30,7 @@ from emberstate.heap.states.state_table import StateTable
 from emberstate.heap.states.timer_index import TimerIndex
 from emberstate.state.timers import VOID_NAMESPACE, Timer, TimerQueue, TimerQueueStatistics
 
-#: Outdated lines of the journal that are dropped per operation: more than come in, and never many at once.
+#: Outdated lines of the journal dropped per operation: more than are added, and never many at once.
 DROPPED_PER_OPERATION = 8
 
 # time, key, name, rank of the namespace, namespace, key group: compares in firing order
@@ -59,11 +57,11 @@ class HeapTimerQueue(TimerQueue):
     def __init__(self, table: StateTable, namespace_codec: Codec[Any]) -> None:
         self.table = table
         self.namespace_codec = namespace_codec
-        # What namespaces are ordered by: a string by itself, all else by its bytes, which always compare.
+        # Orders namespaces: strings by themselves, all others by their bytes, which always compare.
         self._rank: Callable[[Any], Any] = str if namespace_codec.type is str else namespace_codec.encode
         self._set = HeapMapState(table, VOID_NAMESPACE)
         self._index = TimerIndex()
-        self._journal: deque[tuple[int, _Indexed, bool]] = deque()  # version, timer, whether it came or went
+        self._journal: deque[tuple[int, _Indexed, bool]] = deque()  # version, timer, whether it entered or left
         self._registered = 0
         self._deleted = 0
         self._fired = 0
@@ -137,7 +135,7 @@ class HeapTimerQueue(TimerQueue):
         return len(self._index)
 
     def statistics(self) -> TimerQueueStatistics:
-        """What the queue holds and has done."""
+        """Return contents and counters of the queue."""
         return TimerQueueStatistics(
             name=self.table.name,
             timers=len(self),
@@ -163,7 +161,7 @@ class HeapTimerQueue(TimerQueue):
     # -- points in time -------------------------------------------------------------------------------------
 
     def after_roll_back(self, snapshot: SnapshotPoint) -> None:
-        """Make the index what it was when `snapshot` was taken, at the cost of what was touched since."""
+        """Reset the index to `snapshot`, at the cost of what was touched since."""
         undone: list[tuple[int, _Indexed, bool]] = []
         while self._journal and self._journal[-1][0] >= snapshot.version:
             undone.append(self._journal.pop())
@@ -179,13 +177,13 @@ class HeapTimerQueue(TimerQueue):
         for indexed in back:
             self._index.add(indexed)
         registry = self.table.registry
-        if registry.live[-1].version > snapshot.version:  # a side branch: somebody may go forward again
+        if registry.live[-1].version > snapshot.version:  # a side branch: a later roll-back may go forward again
             self._journal.extend(reversed(undone))
             self._journal.extend((registry.version, indexed, True) for indexed in back)
             self._journal.extend((registry.version, indexed, False) for indexed in gone)
 
     def after_load(self) -> None:
-        """Make the index of a set that was filled past this queue; there is no snapshot yet."""
+        """Build the index of a set that a loader has filled; there is no snapshot yet."""
         self._index = TimerIndex(self._of_set())
 
     # -- inside ---------------------------------------------------------------------------------------------
@@ -200,9 +198,9 @@ class HeapTimerQueue(TimerQueue):
         return time, key, name, self._rank(namespace), namespace, group
 
     def _note(self, indexed: _Indexed, came: bool) -> None:
-        """Write down what came into the index or went, for as long as a roll-back could ask for it."""
+        """Journal what entered or left the index, as long as a roll-back could need it."""
         journal = self._journal
-        oldest = self.table.registry.live[:1]  # a copy, for another thread may be releasing
+        oldest = self.table.registry.live[:1]  # a copy: another thread may release a snapshot
         if oldest:
             journal.append((self.table.registry.version, indexed, came))
         elif not journal:

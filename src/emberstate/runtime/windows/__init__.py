@@ -1,7 +1,7 @@
-"""Windows: rows of a key put together by time. `window` is where to begin.
+"""Windows: rows of a key grouped by time. `window` is the entry point.
 
-Assigners say which windows a row is in, triggers when a window fires, and `reduce`, `aggregate` or `process` what
-comes of it. All of it lives in the key's state, with the window as namespace.
+Assigners say which windows a row is in, triggers when a window fires, and `reduce`, `aggregate` or `process` what it
+emits. Contents and triggers live in the key's state, with the window as namespace.
 """
 
 from emberstate.runtime.windows.assigners import (

@@ -38,11 +38,11 @@ _Session = TypeVar("_Session", bound="SessionWindows")
 
 
 def positive_micros(value: Duration, what: str) -> int:
-    """A duration that a window can have, in microseconds."""
+    """Return a duration in microseconds; raise if no window can have it."""
     micros = as_micros(value, what)
     if not 0 < micros < _LONGEST:
         raise StateDeclarationError(
-            f"{what} must be at least a microsecond and less than 2**62 of them, found {value!r}"
+            f"{what} must be at least a microsecond and less than 2**62 of them, got {value!r}"
         )
     return micros
 
@@ -51,7 +51,7 @@ def _offset_micros(value: Duration, period: int, what: str) -> int:
     micros = as_micros(value, what)
     if abs(micros) >= period:
         raise StateDeclarationError(
-            f"{what} must be shorter than what the windows repeat after ({period} microseconds), found {value!r}"
+            f"{what} must be shorter than the distance of two windows ({period} microseconds), got {value!r}"
         )
     return micros
 
@@ -61,7 +61,7 @@ class WindowAssigner(abc.ABC):
 
     #: Whether `assign` wants the row's event time (True) or the processing time.
     is_event_time: ClassVar[bool]
-    #: The type of the windows: a key type, for windows are namespaces of state.
+    #: The type of the windows; it must be a key type, because windows are namespaces of state.
     window_type: ClassVar[type] = TimeWindow
     #: Whether windows (of type `TimeWindow`) that overlap or touch become one.
     is_merging: ClassVar[bool] = False
@@ -192,7 +192,7 @@ class SessionWindows(WindowAssigner):
         """
         if not callable(gap):
             raise StateDeclarationError(
-                f"a dynamic gap is a function from a row to a duration, found {gap!r}: "
+                f"a dynamic gap is a function from a row to a duration, got {gap!r}: "
                 f"write with_gap({gap!r}) for one gap"
             )
         return cls(_GapByRow(gap))
@@ -230,7 +230,7 @@ class ProcessingTimeSessionWindows(_ByProcessingTime, SessionWindows):
 
 @dataclasses.dataclass(frozen=True)
 class GlobalWindows(WindowAssigner):
-    """All rows of a key in one window, which fires only by a trigger that says so and is never late.
+    """All rows of a key in one window. It fires only by its trigger and is never late.
 
     >>> GlobalWindows().assign(None, 0)
     (GlobalWindow(),)

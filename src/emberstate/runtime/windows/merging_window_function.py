@@ -1,4 +1,4 @@
-"""`MergingWindowFunction`: windows that become one when they overlap or touch: sessions.
+"""`MergingWindowFunction`: windows that merge when they overlap or touch: sessions.
 
 Thread safety: one thread, that of the operator.
 """
@@ -24,11 +24,11 @@ class MergingWindowFunction(WindowFunction):
     """Windows that merge."""
 
     def declared_states(self) -> list[Declaration]:
-        """Those of all windows, and the set of windows of a key."""
+        """The states of all windows, and the set of windows of a key."""
         return [*super().declared_states(), Declaration(MERGING_WINDOWS)]
 
     def open(self, ctx: FunctionContext) -> None:
-        """Get ready."""
+        """Open the states."""
         super().open(ctx)
         self._state = self._window_state()
         self._windows = MergingWindowSet(self._internal(MERGING_WINDOWS, str))
@@ -50,7 +50,7 @@ class MergingWindowFunction(WindowFunction):
             context.window = window
             result = self._trigger.on_element(row, self._timestamp, window, context)
             self._follow(result, window, merge.state_window, out)
-            if not self._end_is_cleanup:  # else it is the timer that the trigger has registered
+            if not self._end_is_cleanup:  # else the trigger has registered that timer
                 self._await_cleanup(window)
         return taken
 
@@ -73,7 +73,7 @@ class MergingWindowFunction(WindowFunction):
         assert isinstance(window, TimeWindow)
         state_window = self._windows.state_window(window)
         if state_window is None:
-            return  # the window has become a part of another, which has timers of its own
+            return  # the window is part of another one, which has its own timers
         self._follow(self._asked(timer), window, state_window, out)
         if is_cleanup:
             self._state.clear(state_window)

@@ -1,8 +1,7 @@
 """`MergingWindowSet`: the windows of a key that merge, and where the content of each is.
 
-A session that grows keeps its content where it is: the namespace of the window that it began as, its state window.
-So the set is a map from windows as they are to their state windows, a state of the key as any other; a row that
-extends a session changes one pair of it.
+A session that grows keeps its content in the namespace of its first window, its state window. The set maps windows to
+their state windows and is an ordinary state of the key; a row that extends a session changes one pair of it.
 
 Invariants (per key): no two windows overlap or touch; each has its own state window, which is a part of it.
 
@@ -24,9 +23,9 @@ MERGING_WINDOWS = MapStateDescriptor("window-set", TimeWindow, TimeWindow)
 
 
 class Merge(NamedTuple):
-    """What becomes of a new window: it is, or is in, `window`, whose content is in `state_window`.
+    """Result of adding a window: it is, or is part of, `window`, whose content is in `state_window`.
 
-    If that is a new window made of old ones, they are in `merged`, and the content of all of them but the first is
+    If `window` was merged from old windows, they are in `merged`, and the content of all but the first of them is
     still in `merged_state_windows`; both in order of time.
     """
 
@@ -55,7 +54,7 @@ class MergingWindowSet:
         self._windows = windows
 
     def merge_of(self, window: TimeWindow) -> Merge:
-        """What `window` would become in the set, which stays as it is. O(windows of the key)."""
+        """Return what adding `window` would do; does not change the set. O(windows of the key)."""
         touched = sorted(known for known in self._windows.keys() or () if known.intersects(window))
         if not touched:
             return Merge(window, window)
@@ -68,19 +67,19 @@ class MergingWindowSet:
         return Merge(whole, states[0], tuple(touched), tuple(states[1:]))
 
     def add(self, merge: Merge) -> None:
-        """Make it so; `merge` is what `merge_of` just said."""
+        """Apply `merge`, which `merge_of` has just returned."""
         for window in merge.merged:
             self._windows.remove(window)
         if not self._windows.contains(merge.window):
             self._windows.put(merge.window, merge.state_window)
 
     def state_window(self, window: TimeWindow) -> TimeWindow | None:
-        """Where the content of a window is; None if the window is not in the set (any more)."""
+        """Return the state window of a window, or None if the window is not in the set."""
         found: TimeWindow | None = self._windows.get(window)
         return found
 
     def retire(self, window: TimeWindow) -> None:
-        """Take a window out of the set."""
+        """Remove a window from the set."""
         self._windows.remove(window)
 
     def check_invariants(self) -> None:

@@ -1,4 +1,4 @@
-"""`PlainWindowFunction`: windows that stay what they are: tumbling, sliding, global, and those of your own.
+"""`PlainWindowFunction`: windows that do not merge: tumbling, sliding, global, and a user's own.
 
 Sliding windows may share their content (see `window_contents`); the trigger is asked for each of them.
 
@@ -27,12 +27,12 @@ class PlainWindowFunction(WindowFunction):
         self._index = None if grid is None else slice_index(grid)
 
     def declared_states(self) -> list[Declaration]:
-        """Those of all windows, and the index of slices."""
+        """The states of all windows, and the index of slices."""
         found = super().declared_states()
         return found if self._index is None else [*found, Declaration(self._index)]
 
     def open(self, ctx: FunctionContext) -> None:
-        """Get ready."""
+        """Open the states."""
         super().open(ctx)
         state = self._window_state()
         self._contents: WindowContents
@@ -51,7 +51,7 @@ class PlainWindowFunction(WindowFunction):
         for window in in_time:
             context.window = window
             self._follow(self._trigger.on_element(row, self._timestamp, window, context), window, out)
-            if not self._end_is_cleanup:  # else it is the timer that the trigger has registered
+            if not self._end_is_cleanup:  # else the trigger has registered that timer
                 self._await_cleanup(window)
         return True
 

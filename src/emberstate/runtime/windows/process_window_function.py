@@ -1,4 +1,4 @@
-"""`ProcessWindowFunction`: what a user writes to make rows of a window's content, with key and window at hand.
+"""`ProcessWindowFunction`: a user's function from a window's content, with its key and window, to output rows.
 
 Thread safety: one thread, that of the operator.
 """
@@ -36,13 +36,13 @@ class ProcessWindowFunction:
     global_states: tuple[StateDescriptor, ...] = ()
 
     def open(self, ctx: FunctionContext) -> None:
-        """Get ready: called once, before any window."""
+        """Called once, before any window."""
 
     def close(self) -> None:
-        """Give up what `open` took."""
+        """Release what `open` acquired."""
 
     def process(self, key: Any, ctx: WindowContext, elements: list[Any]) -> Outputs:
-        """Give the output rows of a window, as `KeyedProcessFunction.process_element` does.
+        """Return or yield the output rows of a window, as `KeyedProcessFunction.process_element` does.
 
         `elements` are the rows of the window or, after `reduce` or `aggregate`, the one result. They are copies.
         """
@@ -62,7 +62,7 @@ class WindowContext:
 
     @property
     def watermark(self) -> datetime | None:
-        """How far event time has got; None before there is a watermark."""
+        """The watermark; None while there is none."""
         return self._context.watermark
 
     @property
@@ -84,7 +84,7 @@ class WindowContext:
         return self._context.get_partitioned_state(descriptor, self.window, namespace_type=type(self.window))
 
     def global_state(self, descriptor: StateDescriptor) -> Any:
-        """A state of the key, whatever the window; one of `global_states`."""
+        """A state of the key, shared by all its windows; one of `global_states`."""
         self._check_declared(descriptor, self._function.global_states, "global_states")
         return self._context.get_partitioned_state(descriptor)
 

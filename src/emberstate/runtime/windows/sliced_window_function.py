@@ -1,9 +1,8 @@
 """`SlicedWindowFunction`: sliding windows that fire at their end, at a cost per row that does not grow with how many
 windows the row is in.
 
-A row goes into its slice. Of its windows only the first that has not fired gets a timer; when a window fires it sets
-the timer of the next one, as long as there is a slice for that one to fire about. So a day sliding by a minute costs a
-row two timers and not 1,440.
+A row goes into its slice. Of its windows only the first that has not fired gets a timer; a window that fires sets the
+timer of the next one, as long as that one has a slice. So a day sliding by a minute costs a row two timers, not 1,440.
 
 Invariant (after every row and timer): for every slice of a key and every window of it that is still to fire, this
 window or an earlier one of the slice has a timer; and the slice's last window has a timer at its clean-up time.
@@ -25,7 +24,7 @@ from emberstate.runtime.windows.window_function import WindowFunction, WindowSpe
 
 
 class SlicedWindowFunction(WindowFunction):
-    """Sliding windows with the trigger they have by default."""
+    """Sliding windows with their default trigger."""
 
     def __init__(self, spec: WindowSpec, grid: SliceGrid) -> None:
         super().__init__(spec)
@@ -33,11 +32,11 @@ class SlicedWindowFunction(WindowFunction):
         self._index = slice_index(grid)
 
     def declared_states(self) -> list[Declaration]:
-        """Those of all windows, and the index of slices."""
+        """The states of all windows, and the index of slices."""
         return [*super().declared_states(), Declaration(self._index)]
 
     def open(self, ctx: FunctionContext) -> None:
-        """Get ready."""
+        """Open the states."""
         super().open(ctx)
         self._contents = SlicedContents(self._window_state(), self._internal(self._index, str), self._grid)
 
@@ -51,7 +50,7 @@ class SlicedWindowFunction(WindowFunction):
         passed = self._passed()
         window = grid.first_window(piece)
         while window.end <= passed and window <= last:
-            if not self._is_late(window):  # it has fired already, and now it fires again
+            if not self._is_late(window):  # it has fired, and fires again
                 self._emit(window, self._contents.elements(window), out)
                 self._await_cleanup(window)
             window = grid.next_window(window)
@@ -75,7 +74,7 @@ class SlicedWindowFunction(WindowFunction):
             self._await_cleanup(window)  # of the function's states, or the allowed lateness has grown
 
     def _passed(self) -> int:
-        """Up to when windows have fired."""
+        """Return the time up to which windows have fired."""
         context = self._trigger_context
         return context.watermark if self._is_event_time else context.processing_time
 

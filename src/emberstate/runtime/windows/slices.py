@@ -40,7 +40,7 @@ class SliceGrid:
         return TimeWindow(start, start + self.width)
 
     def last_window(self, piece: TimeWindow) -> TimeWindow:
-        """The latest window that has this slice: once it is done with, the slice is."""
+        """The latest window with this slice: the slice is dropped with it."""
         start = piece.start - (piece.start - self.offset) % self.slide
         return TimeWindow(start, start + self.size)
 

@@ -1,8 +1,8 @@
-"""What a window is: a span of time, or all of it.
+"""Windows: a span of time, or all of it.
 
-Windows are the namespaces that a key's state and timers live in, so they go through codecs as any key does. Times
-are int64 microseconds since the epoch; `start` belongs to the window and `end` does not: when the watermark is at
-`end`, no row of the window is still to come (and be in time), so that is when a window fires.
+Windows are namespaces of a key's state and timers, so they are encoded as keys. Times are int64 microseconds since the
+epoch; `start` belongs to the window and `end` does not: when the watermark reaches `end`, all rows of the window that
+are in time have come, and the window fires.
 
 >>> hour = TimeWindow(0, 3_600_000_000)
 >>> hour.start_time.isoformat(), hour.end_time.isoformat()

@@ -1,9 +1,9 @@
-"""Where the rows of windows are kept: each window for itself, or in slices that overlapping windows share.
+"""Where the rows of windows are stored: window by window, or in slices that overlapping windows share.
 
-`WholeContents` has a namespace per window: a row in three windows is there three times, and each window can be
-dropped alone. `SlicedContents` has a namespace per slice: a row is there once, however many windows it is in; a
-window's result is merged from its slices, which go when their last window does. Which slices a key has is a state
-too, so that reading a window costs what is there and not how many slices it could have.
+`WholeContents` has a namespace per window: a row in three windows is stored three times, and each window can be
+dropped alone. `SlicedContents` has a namespace per slice: a row is stored once, however many windows it is in; a
+window's result is merged from its slices, which are dropped with their last window. The slices that a key has are a
+state too, so that reading a window costs as many slices as there are, not as there could be.
 
 Thread safety: the backend's owner thread.
 """
@@ -29,19 +29,19 @@ class WindowContents(abc.ABC):
 
     @abc.abstractmethod
     def add(self, row: Any, time: int, windows: Sequence[Any]) -> None:
-        """Take in a row at `time`, which is in these windows."""
+        """Add a row at `time`, which is in these windows."""
 
     @abc.abstractmethod
     def elements(self, window: Any) -> list[Any]:
-        """A window's rows, or their one result; nothing if it is empty."""
+        """Return a window's rows, or their one result; an empty list if it is empty."""
 
     @abc.abstractmethod
     def purge(self, window: Any) -> None:
-        """Empty a window that goes on."""
+        """Empty a window that stays open."""
 
     @abc.abstractmethod
     def clear(self, window: Any) -> None:
-        """Drop what only this window still needs: it is gone."""
+        """Drop what only this window needs: it is closed."""
 
 
 class WholeContents(WindowContents):
@@ -73,8 +73,8 @@ class WholeContents(WindowContents):
 def sliced_names(grid: SliceGrid) -> tuple[str, str]:
     """The names of the states of slices and of their index.
 
-    Slices of one grid make no sense in another, so the names say which: with other windows, a restore misses a
-    state and says so, rather than merge what does not fit.
+    The names contain the grid: slices of one grid cannot be read in another. With other windows a restore reports a
+    missing state instead of merging what does not fit.
     """
     which = f"size={grid.size} slide={grid.slide} offset={grid.offset}"
     return f"{CONTENTS} of slices {which}", f"window-slices {which}"
@@ -114,10 +114,10 @@ class SlicedContents(WindowContents):
         return bool(self._starts(start, end))
 
     def purge(self, window: TimeWindow) -> None:
-        """Refused: other windows need the same slices."""
+        """Raise: other windows need the same slices."""
         raise StateDeclarationError(
-            f"a trigger with may_purge = False answered PURGE for {window}: it said that it never does, so overlapping "
-            f"windows share their content, and one cannot be emptied alone. Leave may_purge at True."
+            f"a trigger with may_purge = False returned PURGE for {window}. Overlapping windows share their content "
+            f"then, and one cannot be emptied alone. Leave may_purge at True."
         )
 
     def clear(self, window: TimeWindow) -> None:
@@ -131,7 +131,7 @@ class SlicedContents(WindowContents):
         return [TimeWindow(known, known + width) for known in self._starts(start, end)]
 
     def _starts(self, start: int, end: int) -> list[int]:
-        """Where the slices start that the key has in a span of whole slices; O(those that can be or that are)."""
+        """Return the starts of the key's slices in a span of whole slices; O(the fewer of possible and stored ones)."""
         index = self._index
         width = self._grid.width
         if (end - start) // width < index.size():

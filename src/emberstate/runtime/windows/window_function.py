@@ -1,4 +1,4 @@
-"""`WindowFunction`: windows as a function of the runtime, over namespaces. What all kinds of windows have in common.
+"""`WindowFunction`: windows as a function of the runtime, over namespaces; the base of all kinds of windows.
 
 A row goes into its windows, unless they are past their clean-up time: the end plus the allowed lateness. Then the
 trigger is asked; if it fires, the window's elements become output rows. A row whose windows are all past is late:
@@ -43,7 +43,7 @@ logger = logging.getLogger("emberstate.runtime.windows")
 FIRINGS: Final = "window_firings"
 LATE_ROWS_DROPPED: Final = "late_rows_dropped"
 
-#: A namespace of every type that occurs, to ask for states with before there is a window.
+#: A namespace of every type, to register states with before there is a window.
 _SOME: Final[Mapping[Any, Hashable]] = {
     TimeWindow: TimeWindow(0, 0),
     GlobalWindow: GlobalWindow(),
@@ -53,7 +53,7 @@ _SOME: Final[Mapping[Any, Hashable]] = {
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WindowSpec:
-    """What a window function is made of; `window` makes and checks it."""
+    """The parts of a window function; `window` makes and checks it."""
 
     assigner: WindowAssigner
     trigger: Trigger
@@ -64,12 +64,12 @@ class WindowSpec:
 
     @property
     def fires_at_end(self) -> bool:
-        """Whether windows just fire when they end: then a row that is in time has registered a timer for that."""
+        """Whether windows fire at their end only: then a row that is in time has registered a timer for it."""
         return type(self.trigger) is (EventTimeTrigger if self.assigner.is_event_time else ProcessingTimeTrigger)
 
 
 class WindowFunction(KeyedProcessFunction):
-    """Rows into windows, and windows into rows."""
+    """Puts rows into windows, and emits rows when windows fire."""
 
     def __init__(self, spec: WindowSpec) -> None:
         self.spec = spec
@@ -110,7 +110,7 @@ class WindowFunction(KeyedProcessFunction):
             self.spec.function.close()
 
     def process_element(self, row: Any, ctx: FunctionContext) -> Outputs:
-        """Take a row into its windows."""
+        """Add a row to its windows."""
         time = ctx.timestamp_micros if self._is_event_time else ctx.processing_time_micros
         if time is None:
             raise LifecycleError(
@@ -123,11 +123,11 @@ class WindowFunction(KeyedProcessFunction):
             self._drop_late(row)
         return out
 
-    #: Whether a row is too late is for its windows to say.
+    #: The windows decide whether a row is too late.
     process_late_element = process_element
 
     def on_timer(self, timer: KeyedTimer, ctx: FunctionContext) -> Outputs:
-        """Ask the trigger, and clean up what is past."""
+        """Ask the trigger, and clean up a window that is past."""
         out: list[Any] = []
         domain_of_windows = (timer.domain is TimeDomain.EVENT) == self._is_event_time
         self._fire_timer(timer, domain_of_windows and timer.micros >= self._cleanup_time(timer.namespace), out)
@@ -136,15 +136,15 @@ class WindowFunction(KeyedProcessFunction):
     # -- for the kinds of windows ---------------------------------------------------------------------------
 
     def _take(self, row: Any, time: int, out: list[Any]) -> bool:
-        """Take a row in; False if it is late for all its windows."""
+        """Add a row; return False if it is late for all its windows."""
         raise NotImplementedError
 
     def _fire_timer(self, timer: KeyedTimer, is_cleanup: bool, out: list[Any]) -> None:
-        """A timer of a window fires; with `is_cleanup` the window is gone afterwards."""
+        """Handle a timer of a window; with `is_cleanup` the window is closed afterwards."""
         raise NotImplementedError
 
     def _internal(self, descriptor: StateDescriptor, namespace_type: Any) -> Any:
-        """A state as the backend has it, to be bound to the namespace that is wanted."""
+        """Return a backend's state; the caller binds it to a namespace."""
         return self._ctx.get_internal_state(descriptor, _SOME[namespace_type], namespace_type=namespace_type)
 
     def _window_state(self) -> WindowState:
@@ -152,7 +152,7 @@ class WindowFunction(KeyedProcessFunction):
         return window_state_for(self._internal(contents, self.spec.assigner.window_type), contents)
 
     def _cleanup_time(self, window: Any) -> int:
-        """When a window is dropped; the end of time means never."""
+        """Return when a window is dropped; `MAX_TIME` means never."""
         end: int = window.end
         return min(end + self.spec.allowed_lateness, MAX_TIME)
 
@@ -170,7 +170,7 @@ class WindowFunction(KeyedProcessFunction):
                 self._trigger_context.register_processing_time_timer(time)
 
     def _asked(self, timer: KeyedTimer) -> TriggerResult:
-        """What the trigger says to a timer."""
+        """Return the trigger's decision on a timer."""
         context = self._trigger_context
         context.window = timer.namespace
         if timer.domain is TimeDomain.EVENT:
@@ -178,7 +178,7 @@ class WindowFunction(KeyedProcessFunction):
         return self._trigger.on_processing_time(timer.micros, timer.namespace, context)
 
     def _emit(self, window: Any, elements: list[Any], out: list[Any]) -> None:
-        """Make output rows of a window's elements; nothing of an empty window."""
+        """Emit the rows of a window's elements; an empty window emits none."""
         if not elements:
             return
         self._ctx.count(FIRINGS)

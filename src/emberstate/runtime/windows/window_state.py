@@ -22,7 +22,7 @@ from emberstate.state.descriptors import (
 from emberstate.state.folding import folding_of
 from emberstate.state.internal_states import Folding, InternalFoldingState, InternalListState
 
-#: The name of the state; where it is not kept window by window, what follows says how.
+#: The name of the state; contents that are not stored window by window have a suffix.
 CONTENTS = "window-contents"
 
 
@@ -33,11 +33,11 @@ class WindowState(abc.ABC):
 
     @abc.abstractmethod
     def add(self, namespace: Hashable, row: Any) -> None:
-        """Take a row in."""
+        """Add a row."""
 
     @abc.abstractmethod
     def elements(self, namespaces: Sequence[Hashable]) -> list[Any]:
-        """All rows, or the one result of all; nothing if nothing came in."""
+        """Return all rows, or their one result in a list; an empty list if there are none."""
 
     @abc.abstractmethod
     def clear(self, namespace: Hashable) -> None:

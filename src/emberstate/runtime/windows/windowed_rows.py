@@ -62,7 +62,7 @@ def window(
     allowed_lateness: Duration = "0 seconds",
     late_output: str | None = None,
 ) -> WindowedRows:
-    """Put rows into the windows of `assigner`; what to make of them comes next.
+    """Put rows into the windows of `assigner`; call `reduce`, `aggregate` or `process` on the result.
 
     `trigger` says when windows fire, if not when they end. A window takes rows until the watermark is
     `allowed_lateness` past its end, and fires again for each that comes after its end. Rows that come later still are
@@ -70,7 +70,7 @@ def window(
     """
     if not isinstance(assigner, WindowAssigner):
         raise StateDeclarationError(
-            f"window() needs an assigner such as TumblingEventTimeWindows.of('1 hour'), found {assigner!r}"
+            f"window() needs an assigner such as TumblingEventTimeWindows.of('1 hour'), got {assigner!r}"
         )
     kind = type(assigner).__name__
     if assigner.window_type not in (TimeWindow, GlobalWindow):
@@ -84,7 +84,7 @@ def window(
         )
     lateness = as_micros(allowed_lateness, "the allowed lateness")
     if lateness < 0:
-        raise StateDeclarationError(f"the allowed lateness must not be negative, found {allowed_lateness!r}")
+        raise StateDeclarationError(f"the allowed lateness must not be negative, got {allowed_lateness!r}")
     if not assigner.is_event_time and (lateness or late_output is not None):
         raise StateDeclarationError(
             f"{kind} do not look at event time, so no row is late for them: leave out allowed_lateness and late_output"
@@ -136,7 +136,7 @@ class WindowedRows:
     def process(self, function: ProcessWindowFunction, row_type: Any) -> WindowFunction:
         """Keep all rows of a window, which are of `row_type`, for a function that wants to see them."""
         if function is None:
-            raise StateDeclarationError("process() needs a ProcessWindowFunction, found None")
+            raise StateDeclarationError("process() needs a ProcessWindowFunction, got None")
         type_ = _stored_type(row_type)
         return self._function(lambda name: ListStateDescriptor(name, type_), function)
 
@@ -144,9 +144,9 @@ class WindowedRows:
         self, contents: Callable[[str], StateDescriptor], function: ProcessWindowFunction | None
     ) -> WindowFunction:
         if function is not None and not isinstance(function, ProcessWindowFunction):
-            raise StateDeclarationError(f"a window's function is a ProcessWindowFunction, found {function!r}")
+            raise StateDeclarationError(f"a window's function is a ProcessWindowFunction, got {function!r}")
         grid = self._grid()
-        # What is kept in another way has another name, so that nothing is taken for what it is not after a restart.
+        # Contents stored in another way have another name, so that a restart does not misread them.
         name = MERGING_CONTENTS if self.assigner.is_merging else CONTENTS if grid is None else sliced_names(grid)[0]
         spec = WindowSpec(
             self.assigner,
@@ -196,6 +196,6 @@ def accumulator_type_of(function: AggregateFunction[Any, Any, Any]) -> Any:
                 if not isinstance(accumulator, TypeVar):
                     return accumulator
     raise StateDeclarationError(
-        f"what type the accumulator of {type(function).__qualname__} has is not known: declare the class as "
+        f"the accumulator type of {type(function).__qualname__} is unknown: declare the class as "
         f"AggregateFunction[row type, accumulator type, result type], or give accumulator_type"
     )

@@ -1,3 +1,3 @@
-"""State that expires: what a user asks for (`config`), when an entry is stale (`stamped`, `filter`), states that hide
-or drop stale entries (`states`), and who deletes them (`clean_up`).
+"""State that expires: its configuration (`config`), stamps (`stamped`), states that hide and remove what has expired
+(`states`), snapshots without it (`filter`), and its removal in the background (`clean_up`).
 """

@@ -1,4 +1,4 @@
-"""Removing what has expired although nobody reads it, a little at a time: the part that all backends share.
+"""Removes expired content that nobody reads, a little at a time; shared by all backends.
 
 A backend makes one sweep per state with time to live: an iterator that looks at a bounded part of the state with
 every step and removes what has expired there, by ordinary changes, which a commit writes and a roll-back undoes.
@@ -24,9 +24,9 @@ from emberstate.state.ttl.config import TtlClock, TtlConfig
 
 
 class SweptPart(NamedTuple):
-    """What one step of a sweep did."""
+    """Result of one step of a sweep."""
 
-    looked_at: int  # at least 1, so that a walk over nothing ends too
+    looked_at: int  # at least 1, so that an empty sweep ends too
     removed: int
 
 
@@ -54,15 +54,15 @@ class TtlSweep(abc.ABC):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TtlCleanUpStatistics:
-    """What clean-up has done, in attempts that were rolled back too."""
+    """Counters of the clean-up; they include attempts that were rolled back."""
 
     looked_at: int
     removed: int  # values, elements of lists and user values of maps
-    passes: int  # walks over all states that were finished
+    passes: int  # finished walks over all states
 
 
 class TtlCleanUp:
-    """The clean-up of one backend: where it stands, and what it has done.
+    """The clean-up of one backend: its progress and its counters.
 
     >>> clean_up = TtlCleanUp(lambda: [iter([SweptPart(10, 3), SweptPart(10, 0)]), iter([SweptPart(10, 1)])])
     >>> clean_up.run(15), clean_up.run(15)
@@ -105,5 +105,5 @@ class TtlCleanUp:
         return removed
 
     def statistics(self) -> TtlCleanUpStatistics:
-        """What has been done so far."""
+        """Return the counters."""
         return TtlCleanUpStatistics(self._looked_at, self._removed, self._passes)

@@ -1,8 +1,8 @@
-"""Time to live: how long what a state holds stays visible, and the clock that says what time it is.
+"""Time to live: how long the content of a state stays visible, and the clock it is compared with.
 
 A value (a list's element, a map's user value) is stamped when it is written; it has expired when
-`stamp + duration <= now`. Times are int64 microseconds; `now` is set by whoever drives the backend, once per
-transaction, so that a rerun sees the same time: nothing here reads a clock.
+`stamp + duration <= now`. Times are int64 microseconds. The operator sets `now` once per transaction, so that a rerun
+sees the same time: nothing here reads the system's clock.
 
 >>> from datetime import timedelta
 >>> config = TtlConfig(timedelta(seconds=10))
@@ -24,21 +24,21 @@ _LONGEST = 2**63 - 1  # in microseconds: what files hold
 
 
 class TtlTime(enum.Enum):
-    """Which time passes."""
+    """The time that counts."""
 
     PROCESSING = "processing"
     EVENT = "event"
 
 
 class TtlUpdate(enum.Enum):
-    """What makes a value young again."""
+    """What renews a value's stamp."""
 
     ON_CREATE_AND_WRITE = "on create and write"
     ON_READ_AND_WRITE = "on read and write"
 
 
 class TtlVisibility(enum.Enum):
-    """Whether what has expired can still be seen until it is cleaned up."""
+    """Whether reads return expired content until it is cleaned up."""
 
     NEVER_RETURN_EXPIRED = "never return expired"
     RETURN_EXPIRED_IF_NOT_CLEANED_UP = "return expired if not cleaned up"
@@ -62,10 +62,11 @@ class TtlConfig:
     ) -> None:
         lifetime = as_duration(duration, "a time to live")
         if lifetime <= timedelta(0):
-            raise StateDeclarationError(f"a time to live must be positive, found {duration!r}")
+            raise StateDeclarationError(f"a time to live must be positive, got {duration!r}")
         if lifetime // _MICROSECOND > _LONGEST:
             raise StateDeclarationError(
-                f"a time to live of {duration!r} is longer than time itself: leave it out for state that never expires"
+                f"a time to live of {duration!r} does not fit in 64 bits of microseconds: "
+                f"leave it out for state that never expires"
             )
         for name, value in (("duration", lifetime), ("update", update), ("visibility", visibility), ("time", time)):
             object.__setattr__(self, name, value)  # the class is frozen
@@ -81,7 +82,7 @@ class TtlConfig:
 
 
 class TtlClock:
-    """The time that stamps and expiry are judged by: the transaction's, in microseconds."""
+    """The transaction's time, in microseconds, for stamps and expiry."""
 
     __slots__ = ("event_time", "processing_time")
 
@@ -90,18 +91,18 @@ class TtlClock:
         self.event_time: int | None = None
 
     def reading(self, time: TtlTime) -> int | None:
-        """The present by one of the two times, or None while it is not known."""
+        """Return the current time, or None while it is not set."""
         return self.processing_time if time is TtlTime.PROCESSING else self.event_time
 
     def stopped(self) -> TtlClock:
-        """A clock that stands still at the present."""
+        """Return a clock that keeps the current time."""
         clock = TtlClock()
         clock.processing_time = self.processing_time
         clock.event_time = self.event_time
         return clock
 
     def now(self, time: TtlTime) -> int:
-        """The present by one of the two times."""
+        """Return the current time; raise if it is not set."""
         micros = self.reading(time)
         if micros is None:
             raise LifecycleError(

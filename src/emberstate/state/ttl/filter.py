@@ -1,10 +1,10 @@
-"""What a base leaves out: content that had expired when its snapshot was taken. The live state is untouched.
+"""Leaves out of a base file what had expired when its snapshot was taken. The live state is untouched.
 
-Only what no read could see any more is left out, so that restored and live state give the same answers. A state
-that shows what has expired until it is cleaned up is therefore stored as it is.
+Only content that no read could return is left out, so that restored and live state read the same. A state that shows
+expired content until it is cleaned up is stored as it is.
 
-Deltas know nothing of this: they go by what the live state had. So after a base a delta may remove a user key, or
-the last one of a map, that the base has left out.
+Deltas are not filtered: they follow the live state. So a delta may remove a user key, or the last one of a map, that
+the base before it has left out.
 
 Thread safety: pure.
 
@@ -29,7 +29,7 @@ Entry = tuple[Any, Any, Any]
 
 
 def unexpired(entries: Iterable[Entry], ttl: TtlConfig, clock: TtlClock) -> Iterator[Entry]:
-    """The entries of a snapshot without what had expired by its clock; contents are not changed."""
+    """Yield the entries of a snapshot without what had expired by its clock; contents are not changed."""
     now = clock.reading(ttl.time)
     if now is None or ttl.visibility is not TtlVisibility.NEVER_RETURN_EXPIRED:
         yield from entries

@@ -1,13 +1,13 @@
-"""States with time to live: wrappers that stamp what goes in and hide what has expired, over any backend.
+"""States with time to live: wrappers over any backend that stamp what is written and hide what has expired.
 
-Each wraps an internal state whose content is `Stamped` (a list's elements and a map's user values each for
-themselves). What is found expired on access is removed. With relaxed visibility it is returned that one last
-time.
+Each wraps an internal state whose content is `Stamped` (list elements and user values of maps one by one). What a read
+finds expired it removes; with relaxed visibility it returns that one last time.
 
-Where this differs from Flink, on purpose: `is_empty` and sizes count what a read would give, `add(None)`
-clears, merging expired operands stores nothing, the descriptor's default stands in for an expired value, and
-a read makes a value young again only if time has passed since its stamp (so reads within one transaction
-write once).
+Where this differs from Flink, on purpose: `is_empty` and sizes count what a read would return, `add(None)` clears,
+merging expired operands stores nothing, the descriptor's default replaces an expired value, and a read renews a stamp
+only if time has passed since (so reads within one transaction write once).
+
+Thread safety: the backend's owner thread.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from emberstate.state.ttl.stamped import Stamped
 
 
 class Expiry:
-    """A time to live with the clock it is judged by, and the keys it is judged for."""
+    """A time to live with its clock, and the context of the current key."""
 
     __slots__ = ("_clock", "_config", "_micros", "_refresh_on_read", "context", "show_expired")
 
@@ -41,7 +41,7 @@ class Expiry:
         self.show_expired = config.visibility is TtlVisibility.RETURN_EXPIRED_IF_NOT_CLEANED_UP
 
     def stamp(self, value: Any) -> Stamped:
-        """The value, written now."""
+        """Return the value, stamped now."""
         return Stamped(value, self._clock.now(self._config.time))
 
     def expired(self, stamped: Stamped) -> bool:
@@ -49,20 +49,17 @@ class Expiry:
         return stamped.stamp + self._micros <= self._clock.now(self._config.time)
 
     def shows(self, stamped: Stamped) -> bool:
-        """Whether a read may see the value."""
+        """Whether a read may return the value."""
         return self.show_expired or not self.expired(stamped)
 
     def ages(self, stamped: Stamped) -> bool:
-        """Whether a read has to stamp the value, which has not expired, anew."""
+        """Whether a read must renew the stamp of the value, which has not expired."""
         return self._refresh_on_read and stamped.stamp < self._clock.now(self._config.time)
 
     def read(
         self, stamped: Stamped | None, rewrite: Callable[[Stamped], None], remove: Callable[[], object]
     ) -> Stamped | None:
-        """What a read may see of `stamped`, or None.
-
-        On the way what has expired is removed, and what a read makes young again is rewritten.
-        """
+        """Return `stamped` if a read may, or None; remove it if it has expired, renew its stamp if reads do."""
         if stamped is None:
             return None
         if self.expired(stamped):
@@ -73,18 +70,33 @@ class Expiry:
         return stamped
 
 
-class TtlValueState(InternalValueState):
+class _TtlState:
+    """The wrapped state and its expiry; a mix-in, for the slots belong to the classes that use it."""
+
+    __slots__ = ()
+
+    _original: Any
+    _expiry: Expiry
+
+    def __init__(self, original: Any, expiry: Expiry) -> None:
+        self._original = original
+        self._expiry = expiry  # type: ignore[misc]
+
+    def with_namespace(self, namespace: Hashable) -> Any:
+        """Return the same state, bound to another namespace."""
+        return type(self)(self._original.with_namespace(namespace), self._expiry)
+
+    def clear(self) -> None:
+        """Remove the entry of the current key."""
+        self._original.clear()
+
+
+class TtlValueState(_TtlState, InternalValueState):
     """A value that expires."""
 
     __slots__ = ("_expiry", "_original")
 
-    def __init__(self, original: InternalValueState, expiry: Expiry) -> None:
-        self._original = original
-        self._expiry = expiry
-
-    def with_namespace(self, namespace: Hashable) -> TtlValueState:
-        """Return the same state, bound to another namespace."""
-        return TtlValueState(self._original.with_namespace(namespace), self._expiry)
+    _original: InternalValueState
 
     def value(self) -> Any:
         """Return the value unless it has expired, or None."""
@@ -93,30 +105,20 @@ class TtlValueState(InternalValueState):
         return None if stamped is None else stamped.value
 
     def lend(self, default: Any) -> None:
-        """Have `default`, which a caller is about to get, count if it is changed, as written now."""
+        """Store `default`, which a caller is about to get, once it is mutated, stamped now."""
         self._original.lend(self._expiry.stamp(default))
 
     def update(self, value: Any) -> None:
         """Set the value."""
         self._original.update(self._expiry.stamp(value))
 
-    def clear(self) -> None:
-        """Remove the value."""
-        self._original.clear()
 
-
-class TtlListState(InternalListState):
+class TtlListState(_TtlState, InternalListState):
     """A list whose elements expire one by one."""
 
     __slots__ = ("_expiry", "_original")
 
-    def __init__(self, original: InternalListState, expiry: Expiry) -> None:
-        self._original = original
-        self._expiry = expiry
-
-    def with_namespace(self, namespace: Hashable) -> TtlListState:
-        """Return the same state, bound to another namespace."""
-        return TtlListState(self._original.with_namespace(namespace), self._expiry)
+    _original: InternalListState
 
     def get(self) -> list[Any] | None:
         """Return the elements that have not expired, or None."""
@@ -128,12 +130,12 @@ class TtlListState(InternalListState):
         return shown or None
 
     def peek(self) -> list[Any] | None:
-        """Return the elements that have not expired, to look at only, or None."""
+        """Return the elements that have not expired, or None; the caller must not mutate them."""
         everything = self._original.peek() or ()
         return [element.value for element in everything if self._expiry.shows(element)] or None
 
     def _look_after(self) -> None:
-        """After a read: drop what has expired, stamp the rest anew if reads do that."""
+        """After a read: drop what has expired, and renew stamps if reads do."""
         expiry = self._expiry
         everything = self._original.peek() or []
         living = [element for element in everything if not expiry.expired(element)]
@@ -157,15 +159,11 @@ class TtlListState(InternalListState):
         self._original.update([self._expiry.stamp(element) for element in elements])
 
     def size(self) -> int:
-        """How many elements a read would give; O(elements)."""
+        """Return how many elements a read would return; O(elements)."""
         return sum(map(self._expiry.shows, self._original.peek() or ()))
 
-    def clear(self) -> None:
-        """Remove the list."""
-        self._original.clear()
-
     def merge_namespaces(self, target: Hashable, sources: Sequence[Hashable] | None) -> None:
-        """Move lists together; elements keep their stamps, expired ones stay behind."""
+        """Concatenate lists; elements keep their stamps, expired ones are dropped."""
         if not sources:
             return
         for namespace in (*sources, target):
@@ -179,18 +177,12 @@ class TtlListState(InternalListState):
         self._original.merge_namespaces(target, sources)
 
 
-class TtlMapState(InternalMapState):
+class TtlMapState(_TtlState, InternalMapState):
     """A map whose user values expire one by one."""
 
     __slots__ = ("_expiry", "_original")
 
-    def __init__(self, original: InternalMapState, expiry: Expiry) -> None:
-        self._original = original
-        self._expiry = expiry
-
-    def with_namespace(self, namespace: Hashable) -> TtlMapState:
-        """Return the same state, bound to another namespace."""
-        return TtlMapState(self._original.with_namespace(namespace), self._expiry)
+    _original: InternalMapState
 
     def get(self, user_key: Any) -> Any:
         """Return the user value unless it has expired, or None."""
@@ -207,15 +199,12 @@ class TtlMapState(InternalMapState):
         self._original.put(user_key, self._expiry.stamp(user_value))
 
     def remove(self, user_key: Any) -> bool:
-        """Remove a user key; whether a read would have found it."""
+        """Remove a user key; return whether a read would have found it."""
         stamped = self._original.get(user_key)
         return stamped is not None and self._original.remove(user_key) and self._expiry.shows(stamped)
 
     def contains(self, user_key: Any) -> bool:
-        """Whether a read would find the user key, which counts as a read.
-
-        Never removes, so `get` may follow.
-        """
+        """Whether a read would find the user key; counts as a read, but never removes, so that `get` may follow."""
         stamped = self._original.get(user_key)
         if stamped is None:
             return False
@@ -225,13 +214,13 @@ class TtlMapState(InternalMapState):
         return True
 
     def size(self) -> int:
-        """How many user keys a read would find; O(user keys)."""
+        """Return how many user keys a read would find; O(user keys)."""
         return sum(self._expiry.shows(stamped) for _, stamped in self._original.items() or ())
 
     def items(self) -> Iterator[tuple[Any, Any]] | None:
-        """Iterate over what has not expired; what has is removed when the iteration is through.
+        """Iterate over what has not expired; remove what has at the end of the iteration.
 
-        With relaxed visibility, where reading a value may remove its user key, the pairs are collected first.
+        With relaxed visibility reading a value may remove its user key: the pairs are collected first.
         """
         items = self._original.items()
         if items is None:
@@ -250,19 +239,19 @@ class TtlMapState(InternalMapState):
                 if not expiry.show_expired:
                     continue
             elif expiry.ages(stamped):
-                # What is kept is the value itself, what is handed out is the copy.
+                # Rewrite the value itself; the caller gets the copy.
                 self._renew(user_key, self._original.get(user_key))
             yield user_key, stamped.value
         expiry.context.check_still(key)
         for user_key in expired:
             stamped = self._original.get(user_key)
-            if stamped is not None and expiry.expired(stamped):  # else removed or written meanwhile
+            if stamped is not None and expiry.expired(stamped):  # else it was removed or written meanwhile
                 self._original.remove(user_key)
 
     def keys(self) -> Iterator[Any] | None:
         """Iterate over the user keys that have not expired, as `items` does.
 
-        With relaxed visibility nothing is removed, for the values have not been shown that one last time.
+        With relaxed visibility nothing is removed: the values have not been returned that one last time.
         """
         if self._expiry.show_expired:
             keys = self._original.keys()
@@ -274,19 +263,16 @@ class TtlMapState(InternalMapState):
         if stamped is not None and self._expiry.ages(stamped):
             self._original.put(user_key, self._expiry.stamp(stamped.value))
 
-    def clear(self) -> None:
-        """Remove the map."""
-        self._original.clear()
 
-
-class TtlFoldingState(InternalFoldingState):
+class TtlFoldingState(_TtlState, InternalFoldingState):
     """An accumulator that expires; the state it wraps folds by the `stamped_folding` of `folding`."""
 
     __slots__ = ("_expiry", "_folding", "_original")
 
+    _original: InternalFoldingState
+
     def __init__(self, original: InternalFoldingState, expiry: Expiry, folding: Folding) -> None:
-        self._original = original
-        self._expiry = expiry
+        super().__init__(original, expiry)
         self._folding = folding
 
     def with_namespace(self, namespace: Hashable) -> TtlFoldingState:
@@ -313,10 +299,6 @@ class TtlFoldingState(InternalFoldingState):
         """Set the accumulator; None clears."""
         self._original.update_internal(None if accumulator is None else self._expiry.stamp(accumulator))
 
-    def clear(self) -> None:
-        """Remove the accumulator."""
-        self._original.clear()
-
     def merge_namespaces(self, target: Hashable, sources: Sequence[Hashable] | None) -> None:
         """Merge namespaces; drops expired operands."""
         if not sources:
@@ -330,7 +312,7 @@ class TtlFoldingState(InternalFoldingState):
 
 
 def stamped_folding(folding: Folding, expiry: Expiry) -> Folding:
-    """The folding over stamped accumulators: `fold` takes an expired one for absent, and what it returns is new."""
+    """Return the folding over stamped accumulators: it treats an expired one as absent, and stamps results now."""
 
     def fold(old: Stamped | None, value: Any) -> Stamped:
         return expiry.stamp(folding.fold(old.value if old is not None and expiry.shows(old) else None, value))
