@@ -43,7 +43,7 @@ def drivers(tmp_path: Path) -> Iterator[dict[str, str]]:
     wait_for(lambda: not leaks(given[MARK], temporary), f"an end of {leaks(given[MARK], temporary)}")
 
 
-#: They start drivers of their own, or wait for the clock.
+#: They start drivers of their own, or several queries, or wait for the clock.
 _LONG = ("quickstart.md", "savepoints.md", "heartbeat-and-time.md", "recover.md", "rescale.md")
 
 
