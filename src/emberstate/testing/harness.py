@@ -1,15 +1,14 @@
 """`Harness`: runs a function without Spark and without a JVM, with everything else real.
 
 Rows are typed and go through Arrow both ways, state goes through its codecs into checkpoints and is compared with
-what comes back after every transaction, slots own key groups, clocks stand still until they are told to move.
+what a restore returns after every transaction, slots own key groups, and clocks move only when a test moves them.
 
 Every row is a transaction of its own: if the function raises, state, timers and outputs are as they were before
 it, and the error is raised. `process_batch` is one transaction of many rows, as a micro-batch is.
 
-Invariants: what `output` has was committed, and is in it once; after every transaction, stored and live state are
-equal.
+Invariants: `output` has every committed row once; after every transaction, stored and live state are equal.
 
-Thread safety: one thread, the one that made it; another is refused.
+Thread safety: the thread that made it; another is rejected.
 """
 
 from __future__ import annotations
@@ -148,7 +147,7 @@ class Harness:
     # -- life -----------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Close the function; a second call does nothing. What was put out can still be read."""
+        """Close the function; a second call does nothing. Outputs can still be read."""
         if not self._closed:
             self._closed = True
             for held in self._pins:
@@ -166,12 +165,12 @@ class Harness:
     # -- rows -----------------------------------------------------------------------------------------------
 
     def process(self, *rows: Any) -> list[Row]:
-        """Handle rows, each in a transaction of its own; what they put into the main output.
+        """Handle rows, each in a transaction of its own, and return their rows of the main output.
 
         A row is a dict by column name, a tuple in the order of the columns, or a `Row`.
 
         Raises:
-            UserFunctionError: the function raised; its own exception is the cause. Nothing of the row has happened.
+            UserFunctionError: the function raised; its own exception is the cause. The row changed nothing.
             RowTypeError: a row does not fit its schema, on the way in or out.
         """
         checked = coerced(rows, self._input(0).row_type, "a row")
@@ -191,8 +190,8 @@ class Harness:
     ) -> list[Row]:
         """Handle rows in one transaction, as a micro-batch: broadcast rows first, then in order of event time.
 
-        The transaction's watermark comes from the rows of those before it. Without any rows it only moves the
-        watermark there, and fires what is due.
+        The transaction's watermark follows from the rows of earlier ones. Without rows it only moves the watermark
+        there and fires the timers that are due.
         """
         first = coerced(rows, self._input(0).row_type, "a row")
         other = list(second)
@@ -241,11 +240,10 @@ class Harness:
         return self._move_watermark(to_micros(to, "the watermark"))
 
     def close_input(self) -> list[Row]:
-        """Have the input end, as that of a batch job does: all event-time timers fire. Rows that come later are
-        late."""
+        """End the input, as a batch job does: all event-time timers fire. Later rows are late."""
         return self._move_watermark(MAX_TIME)
 
-    # -- what came of it ------------------------------------------------------------------------------------
+    # -- results --------------------------------------------------------------------------------------------
 
     @property
     def output(self) -> list[Row]:
@@ -263,7 +261,8 @@ class Harness:
         """The rows of a side output, or of the late output, so far."""
         if name not in self._job.spec.row_types or name == MAIN:
             declared = sorted(self._job.spec.row_types.keys() - {MAIN})
-            raise StateDeclarationError(f"there is no side output {name!r}, declared are {declared}")
+            what = f"there is no side output {name!r}, declared are {declared}"
+            raise StateDeclarationError(what, operator=self._job.spec.name)
         return list(self._outputs.get(name, ()))
 
     @property
@@ -288,12 +287,12 @@ class Harness:
         """How many timers have fired."""
         return self._job.counts["timers_fired"]
 
-    # -- a look at the state --------------------------------------------------------------------------------
+    # -- reading state --------------------------------------------------------------------------------------
 
     def state(self, name: str, key: Any, namespace: Any = VOID_NAMESPACE) -> Any:
-        """What a state of a key holds: a value, a list, a dict, a reduced or aggregated value.
+        """Return what a state of a key holds: a value, a list, a dict, a reduced or aggregated value.
 
-        None, [] or {} if there is nothing; a default is not shown. Looking changes nothing, no stamp either.
+        None, [] or {} if there is nothing; a default is not shown. Reading changes nothing, not even a stamp.
         """
         self._check_open()
         found = [entry.value for entry in peek.entries(self._job, name, key) if entry.namespace == namespace]
@@ -346,8 +345,7 @@ class Harness:
         """Stop, and start again from the latest checkpoint or from a snapshot: with more or fewer slots, with
         changed code.
 
-        What was put out stays put out, and the clock goes on. The last four say what becomes of stored states that
-        the function no longer has.
+        Outputs stay, and the clock goes on. The last four decide about stored states that the function no longer has.
 
         Raises:
             RestoreRefusedError: the state does not fit the function; the message says what to do. The harness goes
@@ -391,10 +389,10 @@ class Harness:
             points = ["now", *(point.value for point in CrashPoint)]
             raise StateDeclarationError(f"a crash comes at one of {points}, found {when!r}") from None
 
-    # -- looking after it -----------------------------------------------------------------------------------
+    # -- monitoring -----------------------------------------------------------------------------------------
 
     def statistics(self) -> HarnessStatistics:
-        """What was done so far."""
+        """Return counts so far."""
         return HarnessStatistics(
             dataclasses.replace(self._job.statistics),
             self._job.coordinator.statistics(),
@@ -420,7 +418,8 @@ class Harness:
         inputs = self._job.spec.inputs
         if number >= len(inputs):
             raise StateDeclarationError(
-                f"operator {self._job.spec.name!r} has no second input: only a KeyedCoProcessFunction has one"
+                f"operator {self._job.spec.name!r} has no second input: only a KeyedCoProcessFunction has one",
+                operator=self._job.spec.name,
             )
         return inputs[number]
 
@@ -438,7 +437,8 @@ class Harness:
         side = None
         if broadcast:
             if spec.broadcast is None:
-                raise StateDeclarationError(f"operator {spec.name!r} takes no broadcast rows")
+                what = f"operator {spec.name!r} takes no broadcast rows"
+                raise StateDeclarationError(what, operator=spec.name)
             rows = coerced(broadcast, spec.broadcast, "a broadcast row")
             side = record_batch(rows, spec.broadcast, "a broadcast row")
         keyed = (first,) if len(spec.inputs) == 1 else (first, list(second))
@@ -453,7 +453,7 @@ class Harness:
         return delivered.get(MAIN, [])
 
     def _next_watermark(self) -> int | None:
-        """What rows of earlier transactions have brought it to, or an advance, whichever is later."""
+        """Return the watermark that earlier rows or an advance have reached, whichever is later."""
         batch = self._job.latest.batch
         if batch is None:
             return None
@@ -462,7 +462,7 @@ class Harness:
             times = [one.max_event_time for one in batch.of_inputs(2)]
         known = [] if batch.watermark is None else [batch.watermark]
         reached = [time - lag for time, lag in zip(times, self._lags, strict=True) if time is not None]
-        if len(reached) == len(self._lags):  # an input that has had no row holds it back
+        if len(reached) == len(self._lags):  # an input without rows holds it back
             known.append(min(reached))
         return max(known, default=None)
 

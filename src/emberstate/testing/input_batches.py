@@ -1,4 +1,4 @@
-"""Rows of a test as slots get them: record batches, each slot's own, in order of event time.
+"""Turns rows of a test into record batches, one for each slot, in order of event time.
 
 Rows that have the same time stay in the order in which they were given; without event time all do.
 

@@ -1,4 +1,4 @@
-"""Looking at state from outside: what a checkpoint holds, as plain Python.
+"""Reads state from outside: what a checkpoint holds, as plain Python.
 
 Nothing of the live state is touched, not even the stamp of a time to live. That the checkpoint holds what the live
 state does is checked after every transaction (`round_trip`), so this is the live state too. What has expired is not

@@ -22,7 +22,7 @@ TEN = 10_000_000
 DEFAULT = TtlConfig("10 seconds")
 
 
-class World:
+class Expiring:
     """A backend with a value, a list and a map that expire."""
 
     def __init__(self, ttl: TtlConfig | None = DEFAULT, now: int = 0) -> None:
@@ -53,8 +53,8 @@ class World:
         with self.backend.snapshot() as snapshot:
             return b"".join(BaseWriter(self.backend, snapshot))
 
-    def restored(self, *files: bytes) -> World:
-        """This world, filled from files."""
+    def restored(self, *files: bytes) -> Expiring:
+        """The same, filled from files."""
         restore([StateFileReader.of_bytes(data) for data in files], self.backend)
         return self
 
@@ -64,62 +64,62 @@ def test_a_base_leaves_out_what_had_expired_when_its_snapshot_was_taken(time: Tt
     """Catches bases that carry expired state along for ever, that judge by a later time than the snapshot's, or
     that change the live state.
     """
-    world = World(TtlConfig("10 seconds", time=time))
-    world.write("ann", 1)
-    world.at(5)
-    world.write("ann", 2)
-    world.write("bob", 3)
-    held = world.backend.number_of_entries()
+    live = Expiring(TtlConfig("10 seconds", time=time))
+    live.write("ann", 1)
+    live.at(5)
+    live.write("ann", 2)
+    live.write("bob", 3)
+    held = live.backend.number_of_entries()
     for now, rows in ((TEN - 1, 8), (TEN, 6), (TEN + 4, 6), (TEN + 5, 0)):
-        world.at(now)
-        with world.backend.snapshot() as snapshot:
-            world.at(100 * TEN)
-            writer = BaseWriter(world.backend, snapshot)
+        live.at(now)
+        with live.backend.snapshot() as snapshot:
+            live.at(100 * TEN)
+            writer = BaseWriter(live.backend, snapshot)
             data = b"".join(writer)
         assert writer.counts().rows == rows
-        restored = World(TtlConfig("10 seconds", time=time), now=0).restored(data)
+        restored = Expiring(TtlConfig("10 seconds", time=time), now=0).restored(data)
         assert restored.read("bob") == ((3, [3], {3: 3}) if rows else (None, [], {}))
         assert restored.elements.is_empty() is (rows == 0)
-    assert world.backend.number_of_entries() == held
-    world.at(0)
-    assert world.read("ann") == (2, [1, 2], {1: 1, 2: 2})
+    assert live.backend.number_of_entries() == held
+    live.at(0)
+    assert live.read("ann") == (2, [1, 2], {1: 1, 2: 2})
 
 
 def test_what_a_read_could_still_show_is_stored() -> None:
     """Catches a restored state that answers otherwise than the live one: a retry would give other results."""
     ttl = TtlConfig("10 seconds", visibility=TtlVisibility.RETURN_EXPIRED_IF_NOT_CLEANED_UP)
-    world = World(ttl)
-    world.write("ann", 1)
-    world.at(TEN)
-    restored = World(ttl, now=TEN).restored(world.base())
-    assert restored.read("ann") == world.read("ann") == (1, [1], {1: 1})
+    live = Expiring(ttl)
+    live.write("ann", 1)
+    live.at(TEN)
+    restored = Expiring(ttl, now=TEN).restored(live.base())
+    assert restored.read("ann") == live.read("ann") == (1, [1], {1: 1})
 
 
 def test_a_time_that_is_not_known_leaves_everything_in() -> None:
     """Catches a base that fails, or is empty, before the first watermark."""
-    world = World(TtlConfig("10 seconds", time=TtlTime.EVENT))
-    world.write("ann", 1)
-    world.backend.ttl_clock.event_time = None
-    data = world.base()
-    assert World(TtlConfig("10 seconds", time=TtlTime.EVENT)).restored(data).read("ann") == (1, [1], {1: 1})
+    live = Expiring(TtlConfig("10 seconds", time=TtlTime.EVENT))
+    live.write("ann", 1)
+    live.backend.ttl_clock.event_time = None
+    data = live.base()
+    assert Expiring(TtlConfig("10 seconds", time=TtlTime.EVENT)).restored(data).read("ann") == (1, [1], {1: 1})
 
 
 @pytest.mark.parametrize("size", [2, 30])
 def test_a_delta_may_remove_the_last_user_key_that_a_base_has(size: int) -> None:
     """Catches a restore that calls it damage when all that a base has of a map goes: the live map had more."""
-    world = World()
-    world.write("ann", 0)
-    world.at(5)
-    world.backend.set_current_key("ann")
-    world.pairs.put_all({number: number for number in range(1, size)})
-    world.at(TEN)
-    base = world.base()
-    with world.backend.snapshot() as snapshot:
+    live = Expiring()
+    live.write("ann", 0)
+    live.at(5)
+    live.backend.set_current_key("ann")
+    live.pairs.put_all({number: number for number in range(1, size)})
+    live.at(TEN)
+    base = live.base()
+    with live.backend.snapshot() as snapshot:
         for number in range(1, size):
-            world.pairs.remove(number)
-        delta = write_delta(world.backend, snapshot).data
-    assert len(list(world.backend.get_keys("m"))) == 1  # user key 0, expired
-    restored = World(now=TEN).restored(base, delta)
+            live.pairs.remove(number)
+        delta = write_delta(live.backend, snapshot).data
+    assert len(list(live.backend.get_keys("m"))) == 1  # user key 0, expired
+    restored = Expiring(now=TEN).restored(base, delta)
     assert list(restored.backend.get_keys("m")) == []
     restored.backend.check_invariants()
 
@@ -131,34 +131,34 @@ def test_a_base_and_the_deltas_after_it_give_what_the_live_state_gives(seed: int
     """
     print(f"seed {seed}")  # noqa: T201
     chance = random.Random(seed)
-    world = World()
+    live = Expiring()
     now = 0
     files: list[bytes] = []
     removed = 0
     for number in range(60):
         now += chance.randrange(TEN // 3)
-        world.at(now)
+        live.at(now)
         if number % 7 == 0:
-            files = [world.base()]
-        with world.backend.snapshot() as snapshot:
+            files = [live.base()]
+        with live.backend.snapshot() as snapshot:
             for _ in range(chance.randrange(12)):
                 key = f"k{chance.randrange(8)}"
                 for _ in range(chance.choice([1, 1, 3, 20])):
-                    world.write(key, chance.randrange(25))
+                    live.write(key, chance.randrange(25))
                 if chance.random() < 0.5:
-                    world.backend.set_current_key(f"k{chance.randrange(8)}")
-                    for user_key in list(world.pairs)[: chance.randrange(20)]:
-                        del world.pairs[user_key]
+                    live.backend.set_current_key(f"k{chance.randrange(8)}")
+                    for user_key in list(live.pairs)[: chance.randrange(20)]:
+                        del live.pairs[user_key]
                 if chance.random() < 0.3:
-                    world.read(f"k{chance.randrange(8)}")
-            removed += world.backend.clean_up(chance.randrange(1, 100))
-            files.append(write_delta(world.backend, snapshot).data)
-        restored = World(now=now).restored(*files)
+                    live.read(f"k{chance.randrange(8)}")
+            removed += live.backend.clean_up(chance.randrange(1, 100))
+            files.append(write_delta(live.backend, snapshot).data)
+        restored = Expiring(now=now).restored(*files)
         restored.backend.check_invariants()
-        with world.backend.snapshot() as snapshot:
+        with live.backend.snapshot() as snapshot:
             for key in map("k{}".format, range(8)):
-                assert restored.read(key) == world.read(key)
-            world.backend.roll_back(snapshot)  # what a read removes stays as it was
+                assert restored.read(key) == live.read(key)
+            live.backend.roll_back(snapshot)  # what a read removes stays as it was
     assert removed > 100
 
 
@@ -176,29 +176,29 @@ def test_a_time_to_live_changed_on_restore_counts_from_the_stored_stamps(
     declared: TtlConfig | None, last: int, gone: int | None
 ) -> None:
     """Catches stamps lost on restore, the stored duration taken for the declared one, and a boundary off by one."""
-    world = World()
-    world.write("ann", 1)
-    with world.backend.snapshot() as snapshot:
-        world.at(1)
-        world.write("bob", 2)
-        delta = write_delta(world.backend, snapshot).data
-    world.at(0)
-    files = (world.base(), delta)
+    live = Expiring()
+    live.write("ann", 1)
+    with live.backend.snapshot() as snapshot:
+        live.at(1)
+        live.write("bob", 2)
+        delta = write_delta(live.backend, snapshot).data
+    live.at(0)
+    files = (live.base(), delta)
     for when, answer in ((last, (1, [1], {1: 1})), (gone, (None, [], {}))):
         if when is None:
             continue
-        restored = World(declared, now=when).restored(files[0])
+        restored = Expiring(declared, now=when).restored(files[0])
         assert restored.read("ann") == answer
-    restored = World(declared, now=last + 1).restored(World(now=0).base(), delta)
+    restored = Expiring(declared, now=last + 1).restored(Expiring(now=0).base(), delta)
     assert restored.read("bob") == (2, [2], {2: 2})
 
 
 def test_a_time_to_live_switched_on_counts_from_the_restore() -> None:
     """Catches old state that is expired the moment it gets a time to live, or that never expires."""
-    world = World(None)
-    world.write("ann", 1)
-    data = world.base()
-    restored = World(now=77).restored(data)
+    live = Expiring(None)
+    live.write("ann", 1)
+    data = live.base()
+    restored = Expiring(now=77).restored(data)
     restored.at(77 + TEN - 1)
     assert restored.read("ann") == (1, [1], {1: 1})
     restored.at(77 + TEN)

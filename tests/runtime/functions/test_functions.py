@@ -234,7 +234,7 @@ def test_functions_that_cannot_run(function: Any, message: str) -> None:
     [
         ({"side_outputs": {"main": None}}, "'main' is the main output's name"),
         ({"late_output": "main"}, "'main' is the main output's name"),
-        ({"out_of_orderness": timedelta(seconds=-1)}, "makes no sense"),
+        ({"out_of_orderness": timedelta(seconds=-1)}, "expected 0 to 1,000 years"),
         ({"out_of_orderness": 10}, "must be a timedelta or text"),
         ({"output": "a nothing"}, "is no type that rows can have"),
     ],

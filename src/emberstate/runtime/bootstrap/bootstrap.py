@@ -1,4 +1,4 @@
-"""Bootstrapping: a savepoint made from a table, for a job to start from. See `bootstrap_plan` for what rows may be.
+"""Bootstrapping: a savepoint made from a table, for a job to start from. `plan` says which columns become which states.
 
 Thread safety: any thread.
 """

@@ -1,16 +1,16 @@
-"""Which columns of a table become which states of a savepoint; and rows, read so.
+"""`BootstrapPlan`: which columns of a table become which states of a savepoint.
 
 A column, or two, of the table give the content of a state, key by key. The states are those that a function declares,
-or descriptors. A null, an empty list and an empty map give nothing; so a key may have several rows that are about
-different states, and tables are put together by a union. Whatever is given twice is refused.
+or descriptors. A null, an empty list and an empty map give nothing; so a key may have several rows for different
+states, and a union puts tables together. Content that is given twice is rejected.
 
     value, reducing      a column of values
     aggregating          a column of accumulators
     list                 a column of lists
     map                  a column of maps; or a column of user keys and one of their values, a row for each
 
-Plain values become those of the declared types as `checkpoint.typed_values` has it. Timers, broadcast state, and state
-of windows cannot be made this way.
+`checkpoint.offline.typed_values` converts plain values to the declared types. Timers, broadcast state, and state of
+windows cannot be made this way.
 
 Thread safety: a plan is immutable, and travels; what reads rows belongs to one thread.
 """

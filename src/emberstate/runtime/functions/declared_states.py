@@ -1,7 +1,7 @@
 """State declared where it is used: `total = es.value_state(float, default=0.0)` in a function's class.
 
-A declared state is found after a restart by its name: that of its attribute, or the one given by `name=`. The
-names of the class and of its module are stored nowhere.
+A restart finds a declared state by its name: that of its attribute, or the one given by `name=`. The names of the
+class and its module are not stored.
 
 On the class the attribute is the declaration. On an instance it is the live state, between open and close:
 opening puts the handle into the instance's dict, where Python finds it without asking the declaration.
@@ -47,7 +47,7 @@ S = TypeVar("S")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Declaration:
-    """A state that a function says it uses, known without running it."""
+    """A state that a function declares, known without running it."""
 
     descriptor: StateDescriptor
     namespace_type: Any = str
@@ -67,7 +67,7 @@ class DeclaredState(Generic[S]):
         self.attribute: str | None = None
 
     def __set_name__(self, owner: type, attribute: str) -> None:
-        # What is wrong is said later: Python 3.11 hides what is raised here behind a RuntimeError.
+        # Errors are raised later: Python 3.11 hides what is raised here behind a RuntimeError.
         self.attribute = self.attribute or attribute
 
     @property
@@ -101,7 +101,7 @@ class DeclaredState(Generic[S]):
 
 
 class ValueStateWithDefault(ValueState[T]):
-    """What type checkers take a value state with a default for: its reads are never None."""
+    """The type of a value state with a default, for type checkers: its reads are never None."""
 
     def value(self) -> T:
         """Return the value, or the default."""
@@ -112,8 +112,8 @@ def _ttl(ttl: TtlConfig | Duration | None) -> TtlConfig | None:
     return ttl if ttl is None or isinstance(ttl, TtlConfig) else TtlConfig(ttl)
 
 
-# Type checkers take `int | None`, written as an argument, for a value of `UnionType` (mypy: or the type of its first
-# member), and cannot tell what such a state holds: annotate what is read where it matters.
+# Type checkers see `int | None` in an argument as a value of `UnionType` (mypy: or as the type of its first member),
+# and cannot infer what such a state holds: annotate what is read where it matters.
 
 
 @overload
@@ -141,7 +141,7 @@ def value_state(
     name: str | None = None,
     ttl: TtlConfig | Duration | None = None,
 ) -> Any:
-    """Declare one value per key; `default` is what a read of nothing gives."""
+    """Declare one value per key; a read without a value returns `default`."""
     return DeclaredState(partial(ValueStateDescriptor, type_=type_, default=default, ttl=_ttl(ttl)), name)
 
 
@@ -225,7 +225,7 @@ def broadcast_state(
 
 
 def declared_states_of(cls: type) -> dict[str, DeclaredState[Any]]:
-    """The declared states of a class by attribute, its bases' first; refuses two of one name."""
+    """Return the declared states of a class by attribute, its bases' first; rejects two of one name."""
     found: dict[str, DeclaredState[Any]] = {}
     for base in reversed(cls.__mro__):
         for attribute, value in vars(base).items():
@@ -237,7 +237,8 @@ def declared_states_of(cls: type) -> dict[str, DeclaredState[Any]]:
     for attribute, state in found.items():
         if state.attribute != attribute:
             raise StateDeclarationError(
-                f"{cls.__qualname__}.{attribute} and .{state.attribute} are one declaration: declare each state anew"
+                f"{cls.__qualname__}.{attribute} and .{state.attribute} are one declaration: declare each state anew",
+                state=state.declaration.descriptor.name,
             )
         declared = state.declaration
         other = names.setdefault((declared.broadcast, declared.descriptor.name), attribute)

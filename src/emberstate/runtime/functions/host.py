@@ -1,4 +1,4 @@
-"""A function's life: checked once as a prototype; copied, opened and closed as often as it takes.
+"""`FunctionHost`: checks a user's function once, as a prototype, and copies, opens and closes working copies of it.
 
 Thread safety: the operator's thread.
 """
@@ -38,7 +38,7 @@ _METHODS = (
     "process_late_element2",
     "process_broadcast_element",
 )
-#: How much of a user's traceback goes into the message, which is all that other processes see of it.
+#: Frames of the user's traceback in the message, which is all that other processes see.
 _FRAMES = 20
 
 
@@ -49,7 +49,7 @@ class FunctionHost:
         self.operator_name = operator_name
         self.label = type(prototype).__qualname__
         _check(operator_name, prototype)
-        self._prototype = self._copied(prototype)  # what the caller does to its own afterwards is not our concern
+        self._prototype = self._copied(prototype)  # the caller may change its own
         self.two_inputs = isinstance(prototype, KeyedCoProcessFunction)
         self.has_broadcast = isinstance(prototype, KeyedBroadcastProcessFunction)
         self.by_batch = overrides(prototype, "process_batch")
@@ -64,11 +64,11 @@ class FunctionHost:
         self.late = tuple(name if overrides(prototype, name) else None for name in late)
 
     def declared(self) -> ProcessFunction:
-        """The prototype, to ask what it declares."""
+        """Return the prototype: its class has the declared states."""
         return self._prototype
 
     def make(self, context: FunctionContext, handles: dict[str, Any]) -> ProcessFunction:
-        """A new copy with its states, opened."""
+        """Return a new, open copy with its states."""
         function = self._copied(self._prototype)
         function.__dict__.update(handles)
         try:
@@ -78,7 +78,7 @@ class FunctionHost:
         return function
 
     def dispose(self, function: ProcessFunction) -> None:
-        """Close a copy and take its states away; a close that fails is logged, for there is nothing to undo."""
+        """Close a copy and take its states away. Logs an error of `close`: there is nothing to undo."""
         try:
             function.close()
         except Exception:
@@ -87,7 +87,7 @@ class FunctionHost:
             function.__dict__.pop(attribute, None)
 
     def failure(self, error: Exception, method: str, place: list[tuple[str, Any]]) -> Exception:
-        """What to raise for an exception of the function: with where it happened, and its own traceback."""
+        """Return the error to raise for an exception of the function, with its place and its own traceback."""
         where = f"operator {self.operator_name!r}, {self.label}.{method}"
         details = "".join(f"\n  {what}: {value!r:.1000}" for what, value in place)
         key = dict(place).get("key")
@@ -111,7 +111,7 @@ class FunctionHost:
 
 
 def users_frames(trace: TracebackType | None) -> TracebackType | None:
-    """A traceback from the user's first frame on; all of it if there is none."""
+    """Return a traceback from the user's first frame on, or all of it if there is none."""
     frame = trace
     while frame is not None and frame.tb_frame.f_globals.get("__name__", "").startswith("emberstate."):
         frame = frame.tb_next
@@ -119,7 +119,7 @@ def users_frames(trace: TracebackType | None) -> TracebackType | None:
 
 
 def _check(operator_name: str, function: Any) -> None:
-    """Refuse what cannot be run, before there is anything to undo."""
+    """Reject a function that cannot run."""
     where = f"operator {operator_name!r}"
     if isinstance(function, type):
         what = f"{where} needs an instance, found the class: write {function.__qualname__}()"

@@ -1,15 +1,14 @@
-"""`KeyedOperator`: runs a function over rows and timers, key by key. It is driven, and reads no clock.
+"""`KeyedOperator`: runs a function over rows and timers, key by key. The caller drives it; it reads no clock.
 
-A transaction is `begin`, rows, `end`. `begin` is told the transaction's processing time and watermark, and
-fires what is due. With event time, rows come sorted by it; before a row of time t the timers up to t minus the
-out-of-orderness fire. A row is late if its time is before the watermark that `begin` (or
-`advance_watermark`) was told. A timer that is registered for a time already passed fires when the row or
-timer at hand is done. While timers fire, event time moves from one to the next. So rows in order give the same
-outputs however they are cut into transactions. Rows of an operator that follows another come in any order, and wait
-until the watermark has passed them (`held_rows`).
+A transaction is `begin`, rows, `end`. `begin` takes the transaction's processing time and watermark, and fires the
+timers that are due. With event time, rows come sorted by it; before a row of time t the operator fires the timers up to
+t minus the out-of-orderness. A row is late if its time is before the watermark of `begin` or `advance_watermark`. A
+timer registered for a time already passed fires after the current row or timer. While timers fire, event time moves
+from one to the next. So rows in order give the same outputs, however they are cut into transactions. Rows of an
+operator that follows another come in any order, and wait until the watermark has passed them (`held_rows`).
 
-An error leaves the transaction failed: all that can be done is `roll_back` to a snapshot taken before it. The
-function is made anew from its prototype then: what the failed attempt set as attributes does not survive.
+An error fails the transaction; the caller can only `roll_back` to a snapshot taken before it. That makes a new function
+from the prototype: attributes that the failed attempt set do not survive.
 
 Thread safety: one thread, the backend's owner.
 """
@@ -41,15 +40,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-#: A thousand years: so that no time that a row can have overflows when it is taken off.
+#: A thousand years: subtracting it from any row's time does not overflow.
 MAX_LAG: Final = 1_000 * 366 * 86_400 * 1_000_000
-#: How many values with a time to live are looked at per row, as Flink does, and per transaction at the least.
+#: Values with a time to live that are checked per row, as in Flink, and at least per transaction.
 CLEANED_PER_ROW: Final = 5
 LEAST_CLEANED: Final = 1_000
 
 
 class Phase(enum.Enum):
-    """Where an operator is in its life."""
+    """State of an operator's life."""
 
     NEW = "not open"
     IDLE = "outside a transaction"
@@ -60,7 +59,7 @@ class Phase(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OperatorStatistics:
-    """What an operator has done since it was made, failed attempts included."""
+    """Counts since the operator was made, failed attempts included."""
 
     name: str
     rows: int
@@ -112,17 +111,17 @@ class KeyedOperator:
         inputs_in_step: bool = False,
         follows_event_time: bool = False,
     ) -> None:
-        """Make an operator around a backend, which it closes when it is closed.
+        """Make an operator around a backend; `close` closes the backend too.
 
-        `inputs` (one, or two for a `KeyedCoProcessFunction`) are needed for record batches, not for `process`.
-        An output without a schema is not checked and cannot become record batches. `late_output` gets the late
-        rows that the function does not handle; it has the schema of the input.
+        Record batches need `inputs` (one, or two for a `KeyedCoProcessFunction`); `process` does not. An output
+        without a schema is not checked and cannot become record batches. `late_output` gets the late rows that the
+        function does not handle; it has the schema of the input.
 
-        Rows of an operator that `follows` another wait, and are handled when the watermark gets beyond them, in order
-        of their event time. The rows that one which is `followed` puts out say where they come from. With two inputs
-        event time is that of the one which is behind; `inputs_in_step` says that no row is older than one of the other.
+        An operator that `follows` another holds its rows until the watermark has passed them, and handles them in
+        order of event time. An operator that is `followed` emits rows with their origin. With two inputs, event time
+        is that of the slower one; `inputs_in_step` says that the rows of both come in one order.
 
-        `follows_event_time`: a watermark comes from elsewhere, though no input has an event time.
+        `follows_event_time`: the watermark comes from another stage, though no input has an event time.
         """
         self.name = check_state_name(name)
         self.backend = backend
@@ -154,7 +153,8 @@ class KeyedOperator:
         lag = as_micros(out_of_orderness, f"out-of-orderness of operator {self.name!r}")
         if not 0 <= lag <= MAX_LAG:
             raise StateDeclarationError(
-                f"out-of-orderness of operator {self.name!r} makes no sense: {out_of_orderness}", operator=self.name
+                f"out-of-orderness of operator {self.name!r}: expected 0 to 1,000 years, got {out_of_orderness}",
+                operator=self.name,
             )
         return lag
 
@@ -169,7 +169,7 @@ class KeyedOperator:
             if len({input.row_type for input in self._inputs}) > 1:
                 raise StateDeclarationError(
                     f"operator {self.name!r}: the inputs have different columns, so {late!r} cannot take the late "
-                    f"rows of both: define process_late_element1 and 2, and put them out from there",
+                    f"rows of both: define process_late_element1 and 2, and emit them there",
                     operator=self.name,
                 )
             declared[late] = self._inputs[0].row_type if self._inputs else None
@@ -181,16 +181,16 @@ class KeyedOperator:
 
     @property
     def broadcast_backend(self) -> KeyedStateBackend | None:
-        """Where broadcast state is, the same in every slot; None if the function has none."""
+        """The backend of broadcast state, the same in every slot; None if the function has none."""
         return None if self._broadcast is None else self._broadcast.backend
 
     @property
     def watermark(self) -> int:
-        """The watermark that lateness is judged by, in microseconds."""
+        """The watermark before which rows are late, in microseconds."""
         return self._watermark
 
     def open(self) -> None:
-        """Register the states and timers, and open the function. A restore comes after it, before `begin`."""
+        """Register states and timers, and open the function. A caller that restores does so next, before `begin`."""
         self._need("open()", Phase.NEW)
         held = HeldRows(self.backend, self._inputs[0].row_type.row_class, self._lags[0]) if self._follows else None
         self._runner = ElementRunner(
@@ -219,7 +219,7 @@ class KeyedOperator:
             self._broadcast.backend.close()
 
     def snapshot(self) -> OperatorSnapshot:
-        """A point to roll back to; taken between transactions."""
+        """Return a point to roll back to. Call it between transactions."""
         self._need("snapshot()", Phase.IDLE)
         broadcast = self.broadcast_backend
         return OperatorSnapshot(
@@ -227,7 +227,7 @@ class KeyedOperator:
         )
 
     def roll_back(self, snapshot: OperatorSnapshot) -> None:
-        """Be as when `snapshot` was taken, with a new copy of the function."""
+        """Return to the state of `snapshot`, with a new copy of the function."""
         self._need("roll_back()", Phase.IDLE, Phase.RUNNING, Phase.FAILED)
         self._phase = Phase.FAILED
         self.backend.roll_back(snapshot.keyed)
@@ -245,8 +245,8 @@ class KeyedOperator:
     def begin(self, processing_time: int, watermark: int | None = None) -> None:
         """Start a transaction at these times, in microseconds, and fire the timers that are due.
 
-        Without a watermark the last one stands. Processing time may lie before that of the last transaction:
-        clocks are set back.
+        Without a watermark the last one stands. Processing time may be earlier than in the last transaction: clocks
+        are set back.
         """
         self._need("begin()", Phase.IDLE)
         target = self._checked_watermark(self._watermark if watermark is None else watermark)
@@ -261,7 +261,7 @@ class KeyedOperator:
     ) -> None:
         """Handle one row; its outputs are checked at once.
 
-        A key that comes with its key group must be canonical, as `KeySchema.normalise` makes it.
+        With `key_group`, the key must be canonical, as `KeySchema.normalise` returns it.
         """
         with self._attempt("process()"):
             if key_group is None:
@@ -276,7 +276,8 @@ class KeyedOperator:
         with self._attempt("process_batch()"):
             if not self._inputs:
                 raise StateDeclarationError(
-                    f"operator {self.name!r} was given no inputs: it cannot read record batches", operator=self.name
+                    f"operator {self.name!r} has no inputs: it cannot read record batches. Give inputs=",
+                    operator=self.name,
                 )
             context, numbers = self.backend.context, None
             if self._host.two_inputs:
@@ -299,24 +300,24 @@ class KeyedOperator:
             self.process_broadcast(row)
 
     def advance_watermark(self, watermark: int) -> None:
-        """Have event time get to `watermark`, in microseconds: rows before it are late from here on.
+        """Advance event time to `watermark`, in microseconds: rows before it are late from here on.
 
-        `MAX_TIME` fires all event-time timers, and those that they register: one that always registers another
-        has no end.
+        `MAX_TIME` fires all event-time timers, and those that they register: a timer that always registers another
+        never ends.
         """
         with self._attempt("advance_watermark()"):
             self._watermark = self._checked_watermark(watermark)
             self._runner.set_watermark(watermark)
 
     def advance_processing_time(self, processing_time: int) -> None:
-        """Have processing time get to `processing_time`, in microseconds, inside a transaction."""
+        """Advance processing time to `processing_time`, in microseconds, inside a transaction."""
         with self._attempt("advance_processing_time()"):
             self._runner.set_processing_time(processing_time)
 
     def end(self) -> TransactionResult:
-        """End the transaction and return what came of it; there is no current key any more.
+        """End the transaction, clear the current key, and return the result.
 
-        Some of what has expired is removed: more, the more rows there were.
+        Removes some expired values, more after more rows.
         """
         with self._attempt("end()"):
             self._runner.check_outputs()
@@ -326,14 +327,14 @@ class KeyedOperator:
         self._phase = Phase.IDLE
         return result
 
-    # -- looking after it -----------------------------------------------------------------------------------
+    # -- monitoring -----------------------------------------------------------------------------------------
 
     def progress(self) -> str:
-        """How far it has got: another text whenever it has got further. Any thread."""
+        """Return how far it has got, as a text that changes with every step. Any thread."""
         return "not open" if self._phase is Phase.NEW else self._runner.progress()
 
     def statistics(self) -> OperatorStatistics:
-        """What the operator has done and holds."""
+        """Return counts of the operator and its backends."""
         broadcast = self.broadcast_backend
         return OperatorStatistics(
             name=self.name,
@@ -355,7 +356,7 @@ class KeyedOperator:
         for timers in (self._runner.timers.event, self._runner.timers.processing):
             head = timers.queue.peek()
             if self._phase is Phase.RUNNING and head is not None and head.time < timers.next_time:
-                raise InvariantError(f"{head!r} is earlier than {timers.next_time}, which was taken for the next time")
+                raise InvariantError(f"{head!r} is earlier than next_time {timers.next_time}", operator=self.name)
 
     # -- inside ---------------------------------------------------------------------------------------------
 
@@ -370,7 +371,7 @@ class KeyedOperator:
 
     @contextlib.contextmanager
     def _attempt(self, what: str) -> Iterator[None]:
-        """A part of a transaction: if it raises, the transaction has failed."""
+        """Run a part of a transaction; an error in it fails the transaction."""
         self._need(what, Phase.RUNNING)
         try:
             yield

@@ -1,7 +1,7 @@
-"""`ElementRunner`: calls the function for rows and timers, within one transaction after the other.
+"""`ElementRunner`: calls the function for rows and timers, one transaction after another.
 
-It owns what a function meets while it runs: context, timers, the loop, outputs and counts. When transactions
-begin, end and fail is the operator's business.
+It owns what a function uses while it runs: context, timers, the loop, outputs and counts. The operator decides when
+transactions begin, end and fail.
 
 Thread safety: the operator's thread.
 """
@@ -28,12 +28,12 @@ from emberstate.state.keyed_state_backend import KeyedStateBackend
 
 #: The names of the two timer queues, which are stored.
 TIMER_QUEUES: Final = {TimeDomain.EVENT: "event-time timers", TimeDomain.PROCESSING: "processing-time timers"}
-#: So often may one and the same timer fire in a row before it is taken for one that registers itself for ever.
+#: How often one timer may fire in a row before it is rejected as one that registers itself for ever.
 MAX_REPEATS: Final = 1_000
 
 
 class ElementRunner:
-    """A function at work."""
+    """Runs one copy of a function at a time."""
 
     def __init__(
         self,
@@ -59,9 +59,9 @@ class ElementRunner:
         self._held = held
         self._emissions: Emissions | None
         self._watermark = MIN_TIME
-        #: Since it was made, failed attempts included.
+        #: Counts since it was made, failed attempts included.
         self.rows = self.late_rows = self.timers_fired = self.broadcast_rows = 0
-        self._keys: list[Any] = []  # of the rows at hand
+        self._keys: list[Any] = []  # of the current rows
         self._last_fired: KeyedTimer | None
         self._repeats = 0
         self.timers = TimerService(
@@ -88,7 +88,7 @@ class ElementRunner:
     # -- the function ---------------------------------------------------------------------------------------
 
     def renew(self) -> None:
-        """Put a new copy of the function in the place of the old one."""
+        """Replace the function by a new copy."""
         self.dispose()
         self._renew()
 
@@ -101,7 +101,7 @@ class ElementRunner:
         self._loop.methods = tuple(getattr(self._function, name) for name in self._host.elements)
 
     def _declared_handles(self) -> dict[str, Any]:
-        """The states of the class's attributes."""
+        """Return the handles of the states that the class declares, by attribute."""
         handles: dict[str, Any] = {}
         for attribute, state in type(self._host.declared())._declared.items():
             declared = state.declaration
@@ -114,7 +114,7 @@ class ElementRunner:
     # -- a transaction --------------------------------------------------------------------------------------
 
     def reset(self) -> None:
-        """Forget what the last transaction put out and counted."""
+        """Clear the outputs and counts of the last transaction."""
         self.outputs = {
             name: OutputRows(f"operator {self._host.operator_name!r}, output {name!r} of {self._host.label}", row_type)
             for name, row_type in self._row_types.items()
@@ -132,20 +132,20 @@ class ElementRunner:
         self._last_fired = None
 
     def begin(self, processing_time: int, watermark: int) -> None:
-        """Start a transaction, and fire what is due."""
+        """Start a transaction, and fire the timers that are due."""
         self.reset()
         self._loop.begin_inputs()
         if self._broadcast is not None:
             self._broadcast.enter()
         self.timers.event.refresh()
         self.timers.processing.refresh()
-        # From before all time: a slot that was restored does not know how far its rows had got.
+        # Start before all time: a restored slot does not know how far its rows had got.
         self.context.move_watermark(MIN_TIME)
         self._set_processing_time(processing_time)
         self.set_watermark(watermark)
 
     def result(self) -> TransactionResult:
-        """What came of the transaction."""
+        """Return the result of the transaction."""
         return TransactionResult(
             outputs=self.outputs,
             counters=self.context.counters,
@@ -158,7 +158,7 @@ class ElementRunner:
         )
 
     def progress(self) -> str:
-        """How far it has got since it was made, and the row at hand; any thread may ask."""
+        """Return counts since it was made, and the current row. Any thread."""
         keys, at = self._keys, self._loop.position
         so_far = (
             f"{self.rows} rows, {self.broadcast_rows} broadcast rows, {self.late_rows} late rows and "
@@ -167,12 +167,12 @@ class ElementRunner:
         return f"{so_far}, at row {at + 1} of {len(keys)}, key {keys[at]!r:.200}" if at < len(keys) else so_far
 
     def check_outputs(self) -> None:
-        """Refuse what was put out and has the wrong type."""
+        """Reject emitted rows of the wrong type."""
         for output in self.outputs.values():
             output.check()
 
     def seal_outputs(self) -> None:
-        """Have outputs with a schema hold record batches rather than Python objects."""
+        """Turn the rows of outputs with a schema into record batches."""
         for output in self.outputs.values():
             if output.row_type is not None:
                 output.seal()
@@ -232,7 +232,7 @@ class ElementRunner:
             raise self._host.failure(error, method, [("key", data.keys[at]), ("row", data.rows()[at])]) from error
 
     def _run_by_key(self, data: InputRows) -> None:
-        """For `process_batch`: the rows of each key together."""
+        """Run `process_batch` with the rows of each key together."""
         loop = self._loop
         if data.times:
             self.advance(max(data.times[0] - self._lag, self.context.event_now))
@@ -246,7 +246,7 @@ class ElementRunner:
             raise self._host.failure(error, "process_batch", place) from error
 
     def _release(self, held: HeldRows, until: int) -> None:
-        """Handle the held rows before `until`, timers among them; at the end of time all of them."""
+        """Handle the held rows before `until`, and timers between them; at `MAX_TIME` all of them."""
         for part in held.take(until if until == MAX_TIME else until - 1):
             if isinstance(part, LateRow):
                 self.advance(part.place)
@@ -269,7 +269,7 @@ class ElementRunner:
         self.fire_due()
 
     def run_broadcast(self, row: Any) -> None:
-        """Handle a broadcast row, for which there is no key."""
+        """Handle a broadcast row, without a current key."""
         side = self._broadcast
         if side is None:
             raise StateDeclarationError(
@@ -300,7 +300,7 @@ class ElementRunner:
     # -- time -----------------------------------------------------------------------------------------------
 
     def set_watermark(self, watermark: int) -> None:
-        """Have event time get to `watermark`, and rows before it be late."""
+        """Advance event time to `watermark`; rows before it are late."""
         self._watermark = watermark
         if self._held is None:
             self._loop.reach(watermark)
@@ -311,7 +311,7 @@ class ElementRunner:
         self.fire_due()
 
     def set_processing_time(self, processing_time: int) -> None:
-        """Have processing time get to `processing_time`."""
+        """Advance processing time to `processing_time`."""
         self._set_processing_time(processing_time)
         self.fire_due()
 
@@ -320,7 +320,7 @@ class ElementRunner:
         self._loop.processing_time = processing_time
 
     def advance(self, until: int) -> None:
-        """Fire event-time timers up to `until`, event time moving from one to the next, and then to `until`."""
+        """Fire event-time timers up to `until`; event time moves from each to the next, then to `until`."""
         context, event = self.context, self.timers.event
         if self._emissions is not None:
             self._emissions.moving = until > context.event_now
@@ -335,7 +335,7 @@ class ElementRunner:
             context.move_watermark(until)
 
     def fire_due(self) -> None:
-        """Fire whatever is due at the present times, until nothing is."""
+        """Fire timers until none is due at the current times."""
         context, event, processing = self.context, self.timers.event, self.timers.processing
         now = self._loop.processing_time
         while True:

@@ -1,16 +1,16 @@
-"""`OperatorSlot`: a slot of an operator: the operator, and its side of the checkpoints.
+"""`OperatorSlot`: one slot of an operator: the operator, and its side of the checkpoints.
 
     start(task)      → the state is where the task starts, and the operator's transaction has begun
     operator.…       → rows
-    prepare(…)       → what changed and what was put out is prepared; the acknowledgements go to the coordinator
+    prepare(…)       → changes and outputs are prepared; the acknowledgements go to the coordinator
     roll_back()      → or: as if the task had not been started
 
-An operator is made around every backend that the checkpoints side makes, so a slot that must restore gets a new
-function too. Broadcast state is an operator of its own in the checkpoints, with one key group: every slot restores
-it from the same files and prepares the same change, under one name. That it is the same is seen by checksums of all of
-it (`agreed_broadcast`), and one slot's acknowledgement is committed.
+Every backend that the checkpoint side makes gets a new operator, so a slot that restores gets a new function too.
+Checkpoints store broadcast state as an operator of its own, with one key group: every slot restores it from the same
+files and prepares the same change, under one name. `agreed_broadcast` compares checksums of the whole state, and the
+acknowledgement of one slot is committed.
 
-Invariant: keyed and broadcast state are at the same point: hot both, or restored both.
+Invariant: keyed and broadcast state are at the same point: both hot, or both restored.
 
 Thread safety: one thread, the backend's owner.
 """
@@ -61,7 +61,7 @@ class OperatorSlot:
         self._keyed = self._new_keyed()
         self._broadcast: SlotCheckpoint | None = None
         self._watermark = MIN_TIME  # of the operator, where the transaction started
-        #: What the parts of the last transaction took: start, state (begin and end), output, prepare.
+        #: Microseconds of the last transaction's parts: start, state (begin and end), output, prepare.
         self.micros: dict[str, int] = {}
 
     @property
@@ -79,13 +79,13 @@ class OperatorSlot:
     def start(self, task: SlotTask, broadcast: SlotTask | None = None) -> Start:
         """Bring the state to where the task starts, begin the transaction, and fire what is due.
 
-        If it raises, roll back.
+        If this raises, roll back.
         """
         begun = time.perf_counter_ns()
         try:
             how = self._reach(task, broadcast)
         except BaseException:
-            # What cannot be brought to its start is thrown away; the next start restores.
+            # Drop state that did not reach the start; the next start restores.
             self.close()
             self._keyed = self._new_keyed()
             raise
@@ -99,9 +99,9 @@ class OperatorSlot:
         return how
 
     def prepare(self, broadcast_attempt: str) -> tuple[TransactionResult, list[Acknowledgement]]:
-        """End the transaction; what came of it, and the acknowledgements: of keyed, then of broadcast state.
+        """End the transaction; return its result and the acknowledgements, of keyed, then of broadcast state.
 
-        `broadcast_attempt` names the broadcast state from here on, in all slots. If it raises, roll back.
+        `broadcast_attempt` names the broadcast state from here on, in all slots. If this raises, roll back.
         """
         operator = self.operator
         begun = time.perf_counter_ns()
@@ -134,14 +134,14 @@ class OperatorSlot:
             self._broadcast.roll_back()
 
     def progress(self) -> str:
-        """How far it has got, for people and for whoever waits: another text if it has got further. Any thread."""
+        """Return how far it has got, as a text that changes with every step. Any thread."""
         operator, broadcast = self._operator, self._broadcast
         moved = self._keyed.moved_bytes + (0 if broadcast is None else broadcast.moved_bytes)
         handled = "" if operator is None else f"{operator.progress()}; "
         return f"{handled}{moved} bytes of state read and written"
 
     def statistics(self) -> SlotStatistics:
-        """What its side of the checkpoints has done."""
+        """Return counts of its side of the checkpoints."""
         return self._keyed.statistics()
 
     def close(self) -> None:
@@ -155,7 +155,8 @@ class OperatorSlot:
         how = self._keyed.start(task)
         operator = self.operator
         if (operator.broadcast_backend is None) != (broadcast is None):
-            raise InvariantError(f"operator {operator.name!r}: its broadcast state and its task do not go together")
+            what = f"operator {operator.name!r}: its broadcast state and its task do not match"
+            raise InvariantError(what, operator=operator.name)
         if broadcast is not None:
             if self._broadcast is None:
                 self._broadcast = self._new_broadcast(operator)
@@ -188,13 +189,14 @@ class OperatorSlot:
             self._operator = None
 
     def _new_broadcast(self, operator: KeyedOperator) -> SlotCheckpoint:
-        """The checkpoints side of the operator's broadcast state, which it can fill once."""
+        """Return the checkpoint side of the operator's broadcast state. It can restore once."""
         fresh = [operator.broadcast_backend]
 
         def make(groups: KeyGroupRange) -> KeyedStateBackend:
             backend = fresh.pop() if fresh else None
             if backend is None:
-                raise InvariantError(f"operator {operator.name!r}: its keyed state is hot, its broadcast state is not")
+                what = f"operator {operator.name!r}: its keyed state is hot, its broadcast state is not"
+                raise InvariantError(what, operator=operator.name)
             return backend
 
         chosen = self._state_backend
@@ -204,12 +206,12 @@ class OperatorSlot:
 
 
 def agreed_broadcast(operator: str, answers: Sequence[Sequence[Acknowledgement]]) -> list[Acknowledgement]:
-    """What to commit of an operator's broadcast state, of which every slot's answer has an acknowledgement or none.
+    """Return the acknowledgement of an operator's broadcast state to commit; none if it has no broadcast state.
 
-    `answers` are those of all slots, in order, to one transaction: each of keyed, then of broadcast state.
+    `answers` has the acknowledgements of each slot to one transaction: of keyed, then of broadcast state.
 
     Raises:
-        UserFunctionError: it is not the same in all slots.
+        UserFunctionError: broadcast state differs between slots.
     """
     (_, *first), *others = answers
     for slot, (_, *other) in enumerate(others, start=1):

@@ -1,5 +1,5 @@
 """`StageSpec`: one keyed stage as a program declares it: a function with its inputs and outputs. The harness runs one;
-on Spark it travels to the stage's slots.
+Spark sends it to the stage's slots.
 
 Thread safety: immutable. An operator that it makes belongs to one thread.
 """
@@ -44,13 +44,13 @@ class StageSpec:
     out_of_orderness: Duration
     parallelism: int
     max_parallelism: int
-    #: Its rows come from another stage, and wait until event time has passed them (`held_rows`).
+    #: Its rows come from another stage, and wait until the watermark has passed them (`held_rows`).
     follows: bool = False
-    #: Its main output goes to a stage that does.
+    #: Its main output goes to a stage that `follows`.
     followed: bool = False
-    #: No row is older than one that has come, of either input.
+    #: The rows of both inputs come in one order of event time.
     inputs_in_step: bool = False
-    #: A watermark comes from another stage, should this one have no event time.
+    #: The watermark comes from another stage, though no input has an event time.
     follows_event_time: bool = False
 
     def __post_init__(self) -> None:
@@ -58,16 +58,19 @@ class StageSpec:
         if len(self.inputs) != expected:
             raise StateDeclarationError(
                 f"{type(self.function).__qualname__} has {expected} keyed input(s), declared are {len(self.inputs)}: "
-                f"give second=KeyedInput(schema, key_columns) to a KeyedCoProcessFunction, and to no other"
+                f"give second=KeyedInput(schema, key_columns) to a KeyedCoProcessFunction, and to no other",
+                operator=self.name,
             )
         if self.has_broadcast != (self.broadcast is not None):
             raise StateDeclarationError(
                 f"{type(self.function).__qualname__} {'takes' if self.has_broadcast else 'does not take'} broadcast "
-                f"rows: give broadcast=schema to a KeyedBroadcastProcessFunction, and to no other"
+                f"rows: give broadcast=schema to a KeyedBroadcastProcessFunction, and to no other",
+                operator=self.name,
             )
         schemas = [_key_schema(input) for input in self.inputs]
         if len(set(schemas)) > 1:
-            raise StateDeclarationError(f"the two inputs have keys of different types: {schemas[0]} and {schemas[1]}")
+            what = f"the two inputs have keys of different types: {schemas[0]} and {schemas[1]}"
+            raise StateDeclarationError(what, operator=self.name)
 
     @property
     def key_schema(self) -> KeySchema:

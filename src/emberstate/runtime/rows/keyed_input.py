@@ -1,14 +1,12 @@
-"""An input of a keyed operator: what its rows are, their key and their event time; and how a batch becomes rows.
+"""An input of a keyed operator: the type of its rows, their key and event time, and how a record batch becomes rows.
 
-A record batch has the input's columns, and may have the rows' key groups in a column `__key_group`, as Spark
-computed them, and of rows that another stage put out their origins. Two inputs come in one batch so that both are in
-order of time: a column `__input` says which (0 or 1), and the rows are structs in columns `__row0` and `__row1`.
+A record batch has the input's columns. It may also have the key groups that Spark computed, in `__key_group`, and the
+origins of rows that another stage emitted. Two inputs share one batch, so that both are in order of time: the column
+`__input` says which (0 or 1), and the rows are structs in `__row0` and `__row1`.
 
-Thread safety: immutable.
+A row whose key has a null belongs to no key group: `read` rejects it, `without_null_keys` drops and counts it.
 
-Rows whose key has a null: they belong to no key group, and are taken out and counted.
-
-Thread safety: pure functions.
+Thread safety: immutable values and pure functions.
 """
 
 from __future__ import annotations
@@ -16,10 +14,14 @@ from __future__ import annotations
 import dataclasses
 from array import array
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from emberstate.errors import RowTypeError, StateDeclarationError
 from emberstate.keygroups import KeySchema
+from emberstate.runtime.rows.arrow_rows import columns_of, data_type
 from emberstate.runtime.rows.columns import INPUT_COLUMN, KEY_GROUP_COLUMN, ORIGIN_COLUMN, REACHED_COLUMN, ROW_COLUMNS
 from emberstate.runtime.rows.emissions import Origin
 from emberstate.runtime.rows.row import RowType
@@ -27,18 +29,13 @@ from emberstate.runtime.rows.row_batches import make_rows
 from emberstate.runtime.rows.times import FIRST_TIME, LAST_TIME
 from emberstate.units import Duration
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-import pyarrow as pa
-import pyarrow.compute as pc
-
-#: Keys of these types may come in more than one form, or be no keys (NaN): each is looked at.
+#: Keys of these types may have several forms, or be no keys (NaN): each is normalised.
 _LOOKED_AT: Final = ("double", "decimal")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class InputRows:
-    """Rows, made or still as columns, with everything that the loop needs of each."""
+    """Rows, as objects or still as columns, with key, key group and time of each."""
 
     keys: list[Any]
     #: int32, int64; the latter None without event time.
@@ -47,7 +44,7 @@ class InputRows:
     made: list[Any] | None
     columns: list[list[Any]]
     row_class: type[Any]
-    #: For whom and when another stage put them out; None if none did.
+    #: Key and time that another stage emitted each row for; None if the rows come from no stage.
     origins: list[Origin] | None = None
 
     def rows(self) -> list[Any]:
@@ -58,7 +55,7 @@ class InputRows:
     def of_one(cls, row: Any, key: Any, group: int, time: int | None) -> InputRows:
         """One row."""
         if time is not None and not FIRST_TIME <= time <= LAST_TIME:
-            raise RowTypeError(f"the event time {time} of row {row!r:.200} lies outside the years 1 to 9999")
+            raise RowTypeError(f"the event time {time} of row {row!r:.200} lies outside the years 1 to 9999", key=key)
         times = None if time is None else memoryview(array("q", [time]))
         return cls([key], memoryview(array("i", [group])), times, [row], [], tuple)
 
@@ -79,8 +76,8 @@ class KeyedInput:
     ) -> None:
         """Rows of `row_type`, by key.
 
-        `zone` says what zone the wall times of a TIMESTAMP_NTZ event time are of. An input without an
-        `out_of_orderness` has that of the operator.
+        `zone` is the time zone of a TIMESTAMP_NTZ event time. An input without `out_of_orderness` uses the
+        operator's.
         """
         self.row_type = RowType.of(row_type)
         self.key_columns = tuple(key_columns)
@@ -101,9 +98,7 @@ class KeyedInput:
                 )
 
     def read(self, batch: pa.RecordBatch, key_schema: KeySchema, grouper: Callable[[Any], int]) -> InputRows:
-        """The rows of a batch; refuses null keys and event times."""
-        from emberstate.runtime.rows.arrow_rows import columns_of, data_type
-
+        """Return the rows of a batch; rejects null keys and event times."""
         for column in self.row_type.columns:
             if column.name not in batch.schema.names:
                 what = f"a batch has no column {column.name!r}, it has {batch.schema.names}"
@@ -150,8 +145,6 @@ class KeyedInput:
                 f"out, or give them a time",
                 column=self.event_time,
             )
-        import pyarrow as pa
-
         micros = times.cast(pa.timestamp("us", times.type.tz))
         if self.zone is not None and times.type.tz is None:
             return _ints(_of_wall_clock(micros, self.zone), "int64", "q")
@@ -162,23 +155,21 @@ class KeyedInput:
 
 
 def _of_wall_clock(readings: pa.Array, zone: str) -> pa.Array:
-    """The moments of a wall clock's readings, in microseconds: by the rule of Spark, Java and Python.
+    """Return the moments of wall-clock readings, in microseconds, by the rule of Spark, Java and Python.
 
-    Of a reading that the clock shows twice it is the first. One that the clock skips is as long after the moment of the
-    change as it reads after it: half past two, where two becomes three, is half past three.
+    A reading that the clock shows twice means the first. A reading that the clock skips is moved on by the length of
+    the gap: half past two, where two becomes three, is half past three.
     """
-    import pyarrow.compute as pc
-
-    # A skipped reading gives the last moment before the change here; what is missing is added.
+    # Arrow gives the last moment before the gap for a skipped reading: add what is missing.
     moments = pc.assume_timezone(readings, zone, ambiguous="earliest", nonexistent="earliest")
     missing = pc.subtract(readings.view("int64"), pc.local_timestamp(moments).view("int64"))
     return pc.add(moments.view("int64"), missing)
 
 
 def _ints(column: pa.Array, type_: str, layout: str) -> memoryview:
-    """A column of ints without nulls as memory."""
+    """Return a column of ints without nulls as memory."""
     if column.null_count:
-        raise RowTypeError("a row came without its key group")
+        raise RowTypeError("a row has no key group", column=KEY_GROUP_COLUMN)
     column = column.cast(type_)
     start = column.offset
     if not len(column):
@@ -193,10 +184,7 @@ def _without_nullability(type_: Any) -> Any:
 def read_two(
     batch: pa.RecordBatch, inputs: Sequence[KeyedInput], key_schema: KeySchema, grouper: Callable[[Any], int]
 ) -> tuple[InputRows, list[int]]:
-    """The rows of a batch of two inputs, in order, and for each which input it is of."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
+    """Return the rows of a batch of two inputs, in order, and the number of each row's input."""
     which = batch.column(INPUT_COLUMN)
     parts = []
     for number, name in enumerate(ROW_COLUMNS):
@@ -226,7 +214,7 @@ def _merged(order: list[int], lists: list[Any]) -> list[Any]:
 
 
 def without_null_keys(batch: pa.RecordBatch, inputs: Sequence[KeyedInput]) -> tuple[pa.RecordBatch, int]:
-    """The batch without them, and how many there were.
+    """Return the batch without rows whose key has a null, and the number of those rows.
 
     >>> batch = pa.record_batch({"card": ["a", None, "b"], "amount": [1, 2, 3]})
     >>> rows, dropped = without_null_keys(batch, [KeyedInput("card string, amount bigint", ["card"])])

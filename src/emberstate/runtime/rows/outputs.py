@@ -1,54 +1,44 @@
-"""Outputs on their way to whoever delivers them: the rows of one output as bytes, and back.
+"""Outputs: the rows that a function emits in one transaction, and their bytes in a checkpoint.
 
-The bytes are an Arrow IPC stream: a schema, record batches that are not compressed, and an end. They are stored with a
-checkpoint, and live as long as it.
+`OutputRows` collects the rows of one output and checks them by column, all at once: when they become a record batch or
+when a caller asks for them.
 
-A reader trusts them as little as a state file. What Arrow would believe is looked at first: which messages there are,
-that every number in them fits the bytes that are there, that nothing is to be decompressed; so they cost no more than
-their own size. Then comes Arrow's own full validation. Whatever is wrong is a `CorruptionError`.
+The bytes are an Arrow IPC stream: a schema, uncompressed record batches, and an end mark. They are stored with a
+checkpoint and deleted with it. A reader trusts them no more than a state file: before Arrow sees them it checks the
+messages, every number in them against the bytes that are there, and that nothing is compressed. So reading costs no
+more than their size. Arrow's full validation follows. Any defect raises `CorruptionError`.
 
-Thread safety: pure functions.
+Thread safety: `OutputRows` belongs to the operator's thread; the functions are pure.
 
 >>> totals = RowType.of("card string, total double")
 >>> from emberstate.runtime.rows.arrow_rows import batch_of
 >>> read_output(write_output([batch_of([("ann", 2.5)], totals)], totals), totals)
 [Row(card='ann', total=2.5)]
-
-What a function puts out: rows by output name, until the transaction ends.
-
-Rows stay as they were put out until they are checked: all at once, by column, when they are made into a record
-batch or asked for.
-
-Thread safety: the operator's thread.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pyarrow as pa
 
 from emberstate.checkpoint.files.batches import batch_header, check_buffers, message_header
 from emberstate.checkpoint.files.limits import DEFAULT_LIMITS, FileLimits
 from emberstate.errors import CorruptionError, RowTypeError, StateDeclarationError
-from emberstate.runtime.rows.arrow_rows import arrow_schema, row_type_of, rows_of
+from emberstate.runtime.rows.arrow_rows import arrow_schema, batch_of, row_type_of, rows_of
 from emberstate.runtime.rows.columns import with_origins
 from emberstate.runtime.rows.emissions import Emissions
 from emberstate.runtime.rows.row import Row, RowType
 from emberstate.runtime.rows.row_batches import all_tuples
 from emberstate.runtime.rows.row_checks import check_value
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-
 _END: Final = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 
 
 def write_output(batches: Sequence[pa.RecordBatch], row_type: RowType) -> bytes:
-    """The rows of some batches as bytes."""
+    """Return the rows of some batches as bytes."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, arrow_schema(row_type)) as writer:
         for batch in batches:
@@ -58,24 +48,24 @@ def write_output(batches: Sequence[pa.RecordBatch], row_type: RowType) -> bytes:
 
 
 def read_output(content: bytes, row_type: RowType) -> list[Row]:
-    """The rows that were written.
+    """Return the rows that were written.
 
     Raises:
-        CorruptionError: it is something else.
+        CorruptionError: the bytes are no output of this type.
     """
     return [row for batch in output_batches(content, row_type) for row in rows_of(batch, row_type)]
 
 
 def output_batches(content: bytes, row_type: RowType, name: str = "") -> Iterator[pa.RecordBatch]:
-    """The record batches that were written; `name` is where they stand, for messages.
+    """Yield the record batches that were written; messages name them by `name`, the path of their file.
 
     Raises:
-        CorruptionError: it is something else.
+        CorruptionError: the bytes are no output of this type.
     """
     where = f"an output{name and f' ({name})'}"
     try:
         if not content.endswith(_END):
-            raise CorruptionError("it does not end as an Arrow stream: it is cut off, or none")
+            raise CorruptionError("it has no end mark of an Arrow stream: it was cut off, or is no stream")
         data, schema = memoryview(content)[: -len(_END)], arrow_schema(row_type)
         _, at = message_header(data)
         found = pa.ipc.read_schema(pa.py_buffer(data[:at]))
@@ -94,15 +84,17 @@ def output_batches(content: bytes, row_type: RowType, name: str = "") -> Iterato
     except (CorruptionError, pa.ArrowException, ValueError, OSError) as error:
         raise CorruptionError(
             f"{where} cannot be read: {error!s:.500}. It is damaged or was exchanged: restore an older checkpoint or a "
-            f"savepoint."
+            f"savepoint.",
+            path=name or None,
+            column=getattr(error, "column", None),
         ) from None
 
 
 def output_columns(content: bytes) -> RowType:
-    """The columns that an output was written with, whatever they are.
+    """Return the columns that an output was written with.
 
     Raises:
-        CorruptionError: it is no output.
+        CorruptionError: the bytes are no output.
     """
     try:
         _, end = message_header(memoryview(content))
@@ -112,7 +104,7 @@ def output_columns(content: bytes) -> RowType:
 
 
 def _checked_size(data: memoryview) -> int:
-    """The size of the record batch that some bytes begin with, if it keeps within them."""
+    """Return the size of the record batch that `data` begins with; refuse one that reaches beyond `data`."""
     header, start = message_header(data)
     batch, size = batch_header(header), header.scalar(3, "<q")
     if not 0 <= size <= len(data) - start:
@@ -128,22 +120,22 @@ def _checked_size(data: memoryview) -> int:
     return start + size
 
 
-#: The output of what functions yield and return.
+#: The output that gets what functions yield and return.
 MAIN: Final = "main"
 
 
 class OutputRows:
-    """The rows of one output in one transaction; without a row type they are not checked."""
+    """The rows of one output in one transaction. Without a row type they are not checked."""
 
     __slots__ = ("_batches", "_checked", "_pending", "emissions", "label", "row_type")
 
     def __init__(self, label: str, row_type: RowType | None) -> None:
         self.label = label
         self.row_type = row_type
-        #: What goes along with the rows into record batches, if anything does.
+        #: Where each row comes from, as further columns of the record batches; None if no stage follows.
         self.emissions: Emissions | None = None
         self._pending: list[Any] = []
-        self._checked = 0  # of those that are pending
+        self._checked = 0  # of the pending rows
         self._batches: list[pa.RecordBatch] = []
 
     @property
@@ -164,8 +156,6 @@ class OutputRows:
         self.check()
         if not self._batches:
             return list(self._pending)
-        from emberstate.runtime.rows.arrow_rows import rows_of
-
         assert self.row_type is not None
         return [row for batch in self._batches for row in rows_of(batch, self.row_type)] + self._pending
 
@@ -175,7 +165,7 @@ class OutputRows:
         return list(self._batches)
 
     def check(self) -> None:
-        """Make tuples of what was put out since the last check, and refuse a value of the wrong type."""
+        """Turn rows since the last check into tuples, and reject values of the wrong type."""
         row_type = self.row_type
         pending = self._pending
         for position in range(self._checked, len(pending)):
@@ -191,8 +181,6 @@ class OutputRows:
 
     def seal(self) -> None:
         """Make a record batch of the pending rows."""
-        from emberstate.runtime.rows.arrow_rows import batch_of
-
         row_type = self.stored_type
         if self.row_type is None or row_type is None:
             raise StateDeclarationError(f"{self.label} has no schema, so it cannot become a DataFrame: declare one")
@@ -234,15 +222,15 @@ class OutputRows:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TransactionResult:
-    """What came of a transaction: outputs by name, counts, and how far event time got."""
+    """Result of a transaction: outputs by name, counts, and the latest event time."""
 
     outputs: Mapping[str, OutputRows]
     #: What the function counted by `ctx.count`.
     counters: Mapping[str, int]
-    #: How many rows came, late ones included.
+    #: Number of input rows, late ones included.
     rows: int
     late_rows: int
-    #: How many of the late rows reached no method of the function.
+    #: Number of late rows that no method of the function handled.
     late_rows_dropped: int
     timers_fired: int
     #: In microseconds; None if there were no rows with a time.
