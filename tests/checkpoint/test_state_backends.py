@@ -171,7 +171,7 @@ def test_a_file_uri_and_a_path_are_the_same_place(tmp_path: Path) -> None:
 
 def test_locations_that_no_slot_reaches() -> None:
     """Catches: a backend that seems to work until a slot looks for its state."""
-    with pytest.raises(StateDeclarationError, match=r"use MemoryStateBackend\(\)"):
+    with pytest.raises(StateDeclarationError, match=r"Use MemoryStateBackend\(\)"):
         FsStateBackend("memory://")
     with pytest.raises(StorageError, match="gs is not supported"):
         FsStateBackend("gs://bucket/x")

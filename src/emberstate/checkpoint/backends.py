@@ -1,16 +1,13 @@
-"""`StateBackend`: what a user chooses: where the working state lives, and where its checkpoints are kept.
+"""State backends, of which a user chooses one: they say where working state and checkpoints are kept.
 
-A state backend is a small value that travels from the driver to the slots. It opens nothing by itself.
+    MemoryStateBackend    state on the heap, checkpoints in the coordinator's memory; for tests and trials
+    FsStateBackend        state on the heap, checkpoints in a file system or object store
+    RocksDBStateBackend   state on local disk, checkpoints in a file system or object store
 
-Thread safety: immutable, but for the memory that a `MemoryStateBackend` keeps checkpoints in, which is safe.
+A state backend is a small value that travels from the driver to the slots. It opens nothing by itself. RocksDB is an
+extra, which the first `RocksDBStateBackend` imports.
 
-`MemoryStateBackend`: state on the heap, checkpoints in the coordinator's memory. For tests and trials.
-
-`FsStateBackend`: state on the heap, checkpoints in a file system or object store.
-
-`RocksDBStateBackend`: state on local disk, checkpoints in a file system or object store.
-
-RocksDB itself is an extra, and is loaded when the first of these is made.
+Thread safety: immutable, apart from the memory of a `MemoryStateBackend`, which any thread may use.
 """
 
 from __future__ import annotations
@@ -43,26 +40,26 @@ Declare = Callable[[KeyedStateBackend], None]
 
 
 class StateBackend(abc.ABC):
-    """Working state and a place for checkpoints."""
+    """Where working state and checkpoints are kept."""
 
-    #: The largest a state may be in one slot's checkpoint, in bytes; None: as large as it likes.
+    #: The largest size of a state in one slot's checkpoint, in bytes; None: no limit.
     max_state_size: int | None = None
 
     @abc.abstractmethod
     def open_storage(self) -> Storage:
-        """The checkpoints, for the coordinator and for readers."""
+        """Return the checkpoint storage, for the coordinator and for readers."""
 
     @abc.abstractmethod
     def open_slot_storage(self) -> Storage | None:
-        """The same for a slot, which may be another process; None if it cannot reach them."""
+        """Return the checkpoint storage for a slot, which may be another process; None if it cannot reach it."""
 
     @abc.abstractmethod
     def scratch(self) -> StateBackend:
-        """The same kind of backend, with an empty place of its own for checkpoints that are soon discarded."""
+        """Return a backend of the same kind, with a new, empty storage for temporary checkpoints."""
 
     @abc.abstractmethod
     def discard(self) -> None:
-        """Delete all checkpoints and savepoints: for what `scratch` made."""
+        """Delete all checkpoints and savepoints of a backend that `scratch` made."""
 
     def make_keyed_backend(
         self,
@@ -71,7 +68,7 @@ class StateBackend(abc.ABC):
         max_parallelism: int = DEFAULT_MAX_PARALLELISM,
         key_group_range: KeyGroupRange | None = None,
     ) -> KeyedStateBackend:
-        """An empty keyed state backend for a range of key groups (default: all)."""
+        """Return an empty keyed state backend for a range of key groups (default: all)."""
         return HeapKeyedStateBackend(key_schema, max_parallelism=max_parallelism, key_group_range=key_group_range)
 
     def make_slot(
@@ -82,7 +79,7 @@ class StateBackend(abc.ABC):
         max_parallelism: int = DEFAULT_MAX_PARALLELISM,
         policy: ChainPolicy = DEFAULT_POLICY,
     ) -> SlotCheckpoint:
-        """A slot's side of the checkpoints. `declare(backend)` registers the states, whenever a backend is made."""
+        """Return a slot's side of the checkpoints. `declare(backend)` registers the states of every new backend."""
 
         def make(groups: KeyGroupRange) -> KeyedStateBackend:
             backend = self.make_keyed_backend(key_schema, max_parallelism=max_parallelism, key_group_range=groups)
@@ -92,14 +89,14 @@ class StateBackend(abc.ABC):
         return SlotCheckpoint(make, self.open_slot_storage(), policy=policy, state_limit=self.max_state_size)
 
 
-#: As Flink's default.
+#: Flink's default.
 DEFAULT_MAX_STATE_SIZE: Final = 5 * 1024 * 1024
 
 
 class MemoryStateBackend(StateBackend):
     """Working state on the heap; checkpoints live as long as this object does, in the process that made it.
 
-    What slots prepare travels to the coordinator whole, so no state of a slot may encode to more than
+    Slots send their changes to the coordinator, so no state of a slot may encode to more than
     `max_state_size` bytes: `StorageError` names the state, and `FsStateBackend` has no such limit.
 
     >>> MemoryStateBackend()
@@ -108,28 +105,28 @@ class MemoryStateBackend(StateBackend):
 
     def __init__(self, max_state_size: int = DEFAULT_MAX_STATE_SIZE) -> None:
         if type(max_state_size) is not int or max_state_size <= 0:
-            raise StateDeclarationError(f"max_state_size is a positive number of bytes, found {max_state_size!r}")
+            raise StateDeclarationError(f"max_state_size must be a positive number of bytes, got {max_state_size!r}")
         self.max_state_size: int = max_state_size
         self._storage = MemoryStorage()
 
     def open_storage(self) -> Storage:
-        """The same every time."""
+        """Return the same storage every time."""
         return self._storage
 
     def open_slot_storage(self) -> Storage | None:
-        """None: a slot is another process in general, and is served through its tasks."""
+        """Return None: a slot is usually another process, and gets its files with its tasks."""
         return None
 
     def scratch(self) -> MemoryStateBackend:
-        """One with a memory of its own."""
+        """Return one with its own memory."""
         return MemoryStateBackend(self.max_state_size)
 
     def discard(self) -> None:
-        """Forget everything."""
+        """Delete everything."""
         self._storage.delete_all(self._storage.list())
 
     def __reduce__(self) -> Any:
-        return MemoryStateBackend, (self.max_state_size,)  # checkpoints stay where the coordinator is
+        return MemoryStateBackend, (self.max_state_size,)  # checkpoints stay with the coordinator
 
     def __repr__(self) -> str:
         return f"MemoryStateBackend(max_state_size={self.max_state_size})"
@@ -139,7 +136,7 @@ class FsStateBackend(StateBackend):
     """Working state on the heap; checkpoints in a location that the driver and all executors reach.
 
     The location is a path or `file://…` (on a cluster: of a file system that all machines share), or `s3://…`
-    (with the extra `s3`; `client_options` are boto3's). Every job has a location of its own.
+    (with the extra `s3`; `client_options` are boto3's). Every job needs its own location.
 
     >>> FsStateBackend("s3://bucket/cards")
     FsStateBackend('s3://bucket/cards')
@@ -148,22 +145,22 @@ class FsStateBackend(StateBackend):
     def __init__(self, uri: str | os.PathLike[str], *, client_options: Mapping[str, Any] | None = None) -> None:
         self.uri = uri
         self.client_options = client_options
-        storage = self.open_storage()  # opening reads nothing, and refuses what is no location
+        storage = self.open_storage()  # reads nothing, and rejects an invalid location
         if not storage.shared:
-            raise StateDeclarationError(f"{uri!r} cannot be reached by other processes: use MemoryStateBackend()")
+            raise StateDeclarationError(f"other processes cannot reach {uri!r}. Use MemoryStateBackend().")
         if isinstance(storage, LocalStorage):
-            self.uri = storage.describe()  # absolute: slots have other working directories
+            self.uri = storage.describe()  # absolute, since slots have other working directories
 
     def open_storage(self) -> Storage:
-        """The storage of the location."""
+        """Return the storage of the location."""
         return open_storage(self.uri, client_options=self.client_options)
 
     def open_slot_storage(self) -> Storage:
-        """The same."""
+        """Return the storage of the location."""
         return self.open_storage()
 
     def scratch(self) -> FsStateBackend:
-        """A location beside this one."""
+        """Return a backend with a location beside this one."""
         return FsStateBackend(scratch_uri(self.uri), client_options=self.client_options)
 
     def discard(self) -> None:
@@ -178,7 +175,7 @@ class FsStateBackend(StateBackend):
 
 
 def scratch_uri(uri: str | os.PathLike[str]) -> str:
-    """A location beside `uri` that nobody else has."""
+    """Return a new location beside `uri`."""
     return f"{os.fspath(uri).rstrip('/')}.run-{new_id()}"
 
 
@@ -202,22 +199,22 @@ class RocksDBStateBackend(StateBackend):
         local_directory: str | os.PathLike[str] | None = None,
         client_options: Mapping[str, Any] | None = None,
     ) -> None:
-        """Refuses a memory that RocksDB cannot work with, and a location that slots cannot reach."""
+        """Reject a memory that is too small for RocksDB, and a location that slots cannot reach."""
         self._checkpoints = FsStateBackend(uri, client_options=client_options)
         self.memory = as_bytes(memory, "the memory of a RocksDBStateBackend")
         self.local_directory = None if local_directory is None else os.fspath(local_directory)
-        _rocksdb().MemoryBudget.of(self.memory)  # here, where it is declared, and not in a slot
+        _rocksdb().MemoryBudget.of(self.memory)  # fail here rather than in a slot
 
     def open_storage(self) -> Storage:
-        """The storage of the location."""
+        """Return the storage of the location."""
         return self._checkpoints.open_storage()
 
     def open_slot_storage(self) -> Storage:
-        """The same."""
+        """Return the storage of the location."""
         return self._checkpoints.open_slot_storage()
 
     def scratch(self) -> RocksDBStateBackend:
-        """A location beside this one."""
+        """Return a backend with a location beside this one."""
         return RocksDBStateBackend(
             scratch_uri(self._checkpoints.uri),
             memory=self.memory,

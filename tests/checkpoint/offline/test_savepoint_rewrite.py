@@ -129,7 +129,7 @@ def test_names_and_drops(saved: SharedMemory) -> None:
         ({PROFILES: OperatorRewrite(rename_states={"count": "timers/x"})}, "one is a timer queue"),
         (
             {PROFILES: OperatorRewrite(drop_states=frozenset({"log"}), rename_states={"log": "x"})},
-            "decide for one",
+            "dropped and renamed",
         ),
     ],
 )

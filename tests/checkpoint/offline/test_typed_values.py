@@ -1,4 +1,4 @@
-"""Plain values to typed ones: what `plain_values` takes apart is put together again, and nothing else is."""
+"""Plain values to typed ones: what `arrow_values` takes apart is put together again, and nothing else is."""
 
 from __future__ import annotations
 

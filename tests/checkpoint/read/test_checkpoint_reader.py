@@ -21,7 +21,8 @@ from hypothesis import strategies as st
 
 from emberstate.checkpoint.manifest.catalogue import checkpoint_numbers
 from emberstate.checkpoint.manifest.pins import pins
-from emberstate.checkpoint.read.reader import CACHED_GROUPS, CheckpointReader
+from emberstate.checkpoint.read.reader import CheckpointReader
+from emberstate.checkpoint.read.restored_groups import CACHED_GROUPS
 from emberstate.checkpoint.restore.choices import RestoreChoices
 from emberstate.codec import pickle_codec
 from emberstate.errors import (

@@ -1,15 +1,15 @@
-"""A savepoint made from data rather than by a job: what every writer of it must agree on, and its files.
+"""Makes a savepoint from data, without a job.
 
-    SavepointDraft        what the savepoint is to be; travels to whoever writes a part of it
-    BasePartWriter        writes some key groups, whose rows come in the order of key groups: bases
-    DeltaPartWriter       writes rows of any key group in any order: deltas; others may write the same key groups
-    commit_draft          the files of all parts become the savepoint, at once
-    discard_draft         or are deleted
+    SavepointDraft        describes the savepoint; every writer of a part gets it
+    BasePartWriter        writes bases of some key groups, whose rows come in the order of key groups
+    DeltaPartWriter       writes deltas of rows of any key group in any order; others may write the same key groups
+    commit_draft          makes the files of all parts the savepoint, atomically
+    discard_draft         deletes them
 
-Every value, list and user key of a map is given once. A `BasePartWriter` sees all that there is of its key groups, so
-it refuses a second one itself; among deltas that several writers wrote, `commit_draft` looks for them.
+Every value, list and user key of a map must be given once. A `BasePartWriter` sees everything of its key groups, so it
+rejects duplicates itself; `commit_draft` looks for duplicates among the deltas of several writers.
 
-A part holds at most `MAX_ENTRIES` entries, and one key group more, in memory.
+A part holds at most `MAX_ENTRIES` entries, and one more key group, in memory.
 
 Thread safety: a draft is immutable; a writer belongs to one thread.
 """
@@ -43,13 +43,13 @@ from emberstate.keygroups import KeyGroupRange, KeySchema, check_max_parallelism
 from emberstate.state.descriptors import StateDescriptor
 from emberstate.storage.interface import Storage, StorageOutcomeUnknownError
 
-#: Entries that a part holds before it writes a file and lets them go.
+#: Entries that a part holds before it writes them to a file.
 MAX_ENTRIES: Final = 500_000
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SavepointDraft:
-    """A savepoint of one operator that is being written."""
+    """A savepoint of one operator, while it is written."""
 
     name: str
     job: str
@@ -57,9 +57,9 @@ class SavepointDraft:
     key_schema: KeySchema
     max_parallelism: int
     states: tuple[StateDescriptor, ...]
-    #: When everything counts as written, for states with a time to live: µs since 1970.
+    #: The stamp of all entries of states with a time to live: µs since 1970.
     written_at: int
-    #: What names of files begin with.
+    #: The prefix of file names.
     attempt: str = dataclasses.field(default_factory=new_id)
 
     def __post_init__(self) -> None:
@@ -76,11 +76,11 @@ class SavepointDraft:
 
     @property
     def all_groups(self) -> KeyGroupRange:
-        """All of its key groups."""
+        """All key groups."""
         return KeyGroupRange(0, self.max_parallelism - 1)
 
     def new_backend(self, groups: KeyGroupRange) -> HeapKeyedStateBackend:
-        """An empty backend with the states."""
+        """Return an empty backend with the states."""
         backend = HeapKeyedStateBackend(
             self.key_schema, max_parallelism=self.max_parallelism, key_group_range=groups
         )
@@ -91,7 +91,7 @@ class SavepointDraft:
 
 
 class _PartWriter:
-    """What the writers share: a backend that is filled, and files that were written."""
+    """The common part of the writers: a backend to fill, and the files written."""
 
     def __init__(self, storage: Storage, draft: SavepointDraft, groups: KeyGroupRange, max_entries: int) -> None:
         self._storage = storage
@@ -129,7 +129,7 @@ class BasePartWriter(_PartWriter):
         self._last = groups.start
 
     def add(self, key: Any, contents: Mapping[str, Any]) -> None:
-        """Add what a key has, by state; keys come in the order of their key groups.
+        """Add the contents of a key, by state; keys come in the order of their key groups.
 
         A value of a value, reducing or aggregating state; a list; a dict.
         """
@@ -143,7 +143,7 @@ class BasePartWriter(_PartWriter):
         self._add(contents)
 
     def finish(self) -> list[StateFile]:
-        """Write the rest; all files of the part."""
+        """Write the rest; return all files of the part."""
         self._flush(self._groups.end)
         return self._files
 
@@ -160,13 +160,13 @@ class BasePartWriter(_PartWriter):
 
 
 class DeltaPartWriter(_PartWriter):
-    """Writes state of any key groups, as deltas; other writers may add to the same ones."""
+    """Writes state of any key groups, as deltas; other writers may write the same key groups."""
 
     def __init__(self, storage: Storage, draft: SavepointDraft, max_entries: int = MAX_ENTRIES) -> None:
         super().__init__(storage, draft, draft.all_groups, max_entries)
 
     def add(self, key: Any, contents: Mapping[str, Any]) -> None:
-        """Add what a key has, by state."""
+        """Add the contents of a key, by state."""
         if self._entries >= self._max_entries:
             self._flush()
             self._begin()
@@ -174,7 +174,7 @@ class DeltaPartWriter(_PartWriter):
         self._add(contents)
 
     def finish(self) -> list[StateFile]:
-        """Write the rest; all files of the part, none if nothing was added."""
+        """Write the rest; return all files of the part, none if nothing was added."""
         self._flush()
         return self._files
 
@@ -193,11 +193,11 @@ class DeltaPartWriter(_PartWriter):
 def commit_draft(
     storage: Storage, draft: SavepointDraft, files: Sequence[StateFile], *, clock: Clock | None = None
 ) -> Manifest:
-    """Make the files of all parts the savepoint: all bases, which cover the key groups, or all deltas.
+    """Make the files of all parts the savepoint. They are all bases, which cover the key groups, or all deltas.
 
     Raises:
         StorageExistsError: there is a savepoint of that name.
-        StateTypeError: something was given twice.
+        StateTypeError: an entry was given twice.
     """
     now = (SystemClock() if clock is None else clock).now_micros()
     chains: list[tuple[tuple[int, int], tuple[StateFile, ...]]]
@@ -225,27 +225,27 @@ def commit_draft(
 
 
 def begin_draft(storage: Storage, draft: SavepointDraft) -> None:
-    """Refuse, before anything is written, a storage that cannot hold the savepoint or holds one of that name."""
+    """Reject, before anything is written, a storage that cannot hold the savepoint or has one of that name."""
     storage.check_conditional_create()
     check_free(storage, draft.name)
 
 
 @contextlib.contextmanager
 def drafting(storage: Storage, draft: SavepointDraft) -> Iterator[None]:
-    """Begin a draft; delete what was written for it if what is done in here fails."""
+    """Begin a draft; delete its files if the body fails."""
     begin_draft(storage, draft)
     try:
         yield
     except StorageOutcomeUnknownError:
-        raise  # it may be there: its files stay
+        raise  # the savepoint may exist: its files stay
     except BaseException:
-        with contextlib.suppress(StorageError, CorruptionError):  # the first error is the one that says something
+        with contextlib.suppress(StorageError, CorruptionError):  # report the first error
             discard_draft(storage, draft)
         raise
 
 
 def discard_draft(storage: Storage, draft: SavepointDraft) -> None:
-    """Delete everything that was written for a draft, unless it has become a savepoint all the same."""
+    """Delete the files of a draft, unless it has become a savepoint all the same."""
     with contextlib.suppress(CheckpointCollectedError):
         if read_savepoint(storage, draft.name).id == draft.attempt:
             return
@@ -258,7 +258,8 @@ def discard_draft(storage: Storage, draft: SavepointDraft) -> None:
 
 
 def _putter(backend: HeapKeyedStateBackend, descriptor: StateDescriptor) -> Callable[[Any], tuple[Any, ...] | None]:
-    """Sets a state of the current key. What was there already: (user key,), or () for the whole; None for nothing."""
+    """Return a function that sets a state of the current key. It returns None; (user key,) for a duplicate user key, ()
+    for another duplicate."""
     state, kind = backend.get_internal_state(descriptor), descriptor.kind
 
     def put_map(content: Any) -> tuple[Any, ...] | None:

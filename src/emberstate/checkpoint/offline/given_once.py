@@ -1,4 +1,4 @@
-"""Whatever a savepoint is made from is given once: a value, a list, a user key of a map. Else one of two would be lost.
+"""Rejects duplicates in the data of a savepoint: a value, list or user key given twice, of which one would be lost.
 
 Thread safety: pure, but for reading.
 """
@@ -17,14 +17,14 @@ from emberstate.errors import StateTypeError
 from emberstate.keygroups import KeySchema
 from emberstate.state.key_bytes import key_bytes
 
-#: Rows that are compared at once.
+#: Rows to compare at once.
 COMPARED_ROWS: Final = 4_000_000
 
 _IDENTITY: Final = pa.schema([("state", pa.uint16()), ("key", pa.binary()), ("user_key", pa.binary())])
 
 
 def given_twice(state: str, key: Any, *user_key: Any) -> StateTypeError:
-    """The error for a state, or a user key of it, that comes a second time."""
+    """Return the error for a state, or a user key of it, that is given twice."""
     what = f", user key {user_key[0]!r:.200}," if user_key else ""
     return StateTypeError(
         f"state {state!r} of key {key!r:.200}{what} is given more than once: a savepoint holds one. Aggregate the rows "
@@ -35,7 +35,7 @@ def given_twice(state: str, key: Any, *user_key: Any) -> StateTypeError:
 
 
 def check_once(readers: Sequence[StateFileReader], schema: KeySchema) -> None:
-    """Refuse what is in more than one of the files; so many key groups at once that rows fit into memory."""
+    """Raise if an entry is in more than one of the files. Compares as many key groups at once as fit into memory."""
     rows = sum(entry.rows for reader in readers for entry in reader.entries)
     passes = max(1, -(-rows // COMPARED_ROWS))
     for number in range(passes):
@@ -52,7 +52,7 @@ def check_once(readers: Sequence[StateFileReader], schema: KeySchema) -> None:
 
 
 def _identities(reader: StateFileReader, number: int, passes: int) -> Iterator[pa.RecordBatch]:
-    """(state, key, user key) of each value, list and user key, of one in so many key groups."""
+    """Yield (state, key, user key) of each value, list and user key, for every `passes`-th key group."""
     seen: list[pa.RecordBatch] = []
     for _, batch in reader.batches(reader.meta.key_groups):
         groups = batch.column("key_group").cast(pa.int32())
@@ -60,6 +60,6 @@ def _identities(reader: StateFileReader, number: int, passes: int) -> Iterator[p
         seen.append(batch.filter(ours).select(_IDENTITY.names))
     if not seen:
         return
-    # The elements of a list are one row each, and one list.
+    # A list has one row per element, but counts once.
     unique = pa.Table.from_batches(seen).group_by(_IDENTITY.names).aggregate([])
     yield from unique.select(_IDENTITY.names).cast(_IDENTITY).to_batches()

@@ -1,12 +1,12 @@
 """Rewriting a savepoint offline: another max parallelism, states dropped or renamed, operators renamed.
 
-The result is a new savepoint that needs nothing of the old one. Its chains are as short as they can be: bases, and
-deltas only where a chain has values of older types (see `rewritten_states`). States that are dropped are not in its
-files. Before its manifest is created, everything is read back and compared with what was read.
+The result is a new savepoint that needs nothing of the old one. Its chains are as short as possible: bases, and deltas
+only where a chain has values of older types (see `rewritten_states`). Its files do not contain dropped states. Before
+its manifest is created, everything is read back and compared.
 
-What is held in memory is some key groups of one state and one file of the result. If the max parallelism changes,
-keys go to other groups: then all rows stand on the local disk meanwhile, compressed, and a part of the key groups at
-a time is in memory (a thirty-second, if keys are spread evenly).
+Memory holds some key groups of one state and one file of the result. If the max parallelism changes, keys move to other
+groups: then all rows are on the local disk meanwhile, compressed, and memory holds a part of the key groups at a time
+(a thirty-second, if keys are spread evenly).
 
 Thread safety: one thread.
 """
@@ -43,7 +43,7 @@ from emberstate.errors import InvariantError, RestoreRefusedError
 from emberstate.keygroups import KeyGroupRange, KeySchema, check_max_parallelism, range_for_slot
 from emberstate.storage.interface import Storage
 
-#: A file of the result is ended after the key group with which it exceeds this.
+#: A file of the result ends after the key group with which it exceeds this.
 FILE_BYTES: Final = 64 * 1024 * 1024
 
 Progress = Callable[[int], None]
@@ -154,7 +154,7 @@ class _OperatorWriter:
         )
 
     def compare(self, reader: CheckpointReader, operator: Operator) -> None:
-        """Raise `InvariantError` unless what was written is what was read."""
+        """Raise `InvariantError` if the written state differs from the state that was read."""
         found, grouper = _Digest(), KeySchema(operator.key_schema).key_grouper(operator.max_parallelism)
         there = {stored.address for stored in reader.states(operator.name)}
         for position, state in enumerate(self._states):
@@ -178,7 +178,7 @@ class _OperatorWriter:
     # -- rows -----------------------------------------------------------------------------------------------
 
     def _groups(self) -> Generator[tuple[int, list[RewrittenRow]], None, None]:
-        """(key group, its rows) of the result, ascending; groups without rows are not there."""
+        """Yield (key group, its rows) of the result, ascending, without empty groups."""
         if self._max_parallelism == self._operator.max_parallelism:
             for groups in group_ranges(self._operator, None):
                 yield from _by_group(self._rows(groups))
@@ -191,7 +191,7 @@ class _OperatorWriter:
                 yield from _by_group(rows)
 
     def _rows(self, groups: KeyGroupRange) -> Iterator[RewrittenRow]:
-        """The rows of some key groups of the original."""
+        """Yield the rows of some key groups of the original."""
         same = self._max_parallelism == self._operator.max_parallelism
         grouper = KeySchema(self._operator.key_schema).key_grouper(self._max_parallelism)
         for position, state in enumerate(self._states):
@@ -207,11 +207,11 @@ class _OperatorWriter:
 
     @property
     def layers(self) -> int:
-        """How many files a chain of the result has at most, for one key group."""
+        """The most files of a key group in a chain of the result."""
         return max((len(state.layers) for state in self._states), default=0)
 
     def new_assembler(self, layer: int, groups: KeyGroupRange) -> tuple[FileAssembler, dict[int, int]]:
-        """A file of a layer, and the positions that states have in it."""
+        """Return an assembler for a file of a layer, and the positions of the states in it."""
         inside = [position for position, state in enumerate(self._states) if layer < len(state.layers)]
         meta = FileMeta(
             "delta" if layer else "base",
@@ -267,7 +267,7 @@ class _SlotWriter:
             parts += [assembler.batch(batch) for batch in some.batches(BASE_BATCH_ROWS)]
 
     def end(self) -> list[StateFile]:
-        """The chain."""
+        """Return the chain."""
         self._cut(self._owned.end)
         return self._files
 
@@ -281,7 +281,7 @@ class _SlotWriter:
 
 @dataclasses.dataclass
 class _Digest:
-    """Stands for a set of rows, wherever they are and in any order."""
+    """A digest of a set of rows, in any order and any key groups."""
 
     rows: int = 0
     sum: int = 0
@@ -300,7 +300,7 @@ def _by_group(rows: Iterable[RewrittenRow]) -> Iterator[tuple[int, list[Rewritte
 
 
 def _rewritten(reader: CheckpointReader, operator: Operator, rewrite: OperatorRewrite) -> list[RewrittenState]:
-    """The states of the result, in the order of files."""
+    """Return the states of the result, in the order of files."""
     there = {stored.address for stored in reader.states(operator.name)}
     unknown = sorted((rewrite.drop_states | rewrite.rename_states.keys()) - there)
     if unknown:
@@ -316,7 +316,7 @@ def _rewritten(reader: CheckpointReader, operator: Operator, rewrite: OperatorRe
             what = f"{old!r} cannot be renamed to {new!r}: one is a timer queue, one a state"
             raise RestoreRefusedError(what, operator=operator.name, state=old)
         if old in rewrite.drop_states:
-            what = f"{old!r} is to be dropped and to be renamed: decide for one"
+            what = f"{old!r} is dropped and renamed. Choose one of them."
             raise RestoreRefusedError(what, operator=operator.name, state=old)
     if len(set(names.values())) < len(names):
         what = f"two states of operator {operator.name!r} would have the same name: {names}"

@@ -1,11 +1,11 @@
-"""The states of an operator on their way into other files: which rows there are, and which file each belongs in.
+"""`RewrittenState`: the rows of a state for a rewritten savepoint, and the file that each belongs in.
 
-A file holds a state under one type. What a chain has under several, since the program was changed in between, goes
-into as many files, called layers here: layer 0 is a base, the others are deltas to be applied after it, in order.
-Values and user keys are in one cell each, so any order of layers is right for them; elements of a list must come
-in their order, so an element is in the layer of the one before it, or a later one.
+A file holds a state with one type. If a chain has several types of a state, because the program changed, the rows go
+into as many files, called layers: layer 0 is a base, the others are deltas to be applied after it, in order. Values and
+user keys are one cell each, so any order of layers is right for them. Elements of a list must stay in order, so an
+element is in the layer of the one before it, or a later one.
 
-Nothing is decoded but keys, whose group may be another one; no class of the job is needed.
+Only keys are decoded, since their group may change; no class of the job is needed.
 
 Thread safety: one thread.
 """
@@ -32,7 +32,7 @@ _APPENDED: Final = int(Op.APPENDED)
 
 
 class RewrittenRow(NamedTuple):
-    """A row, and where it belongs; `state` is the position among all states."""
+    """A row and its layer; `state` is the position among all states."""
 
     key_group: int
     layer: int
@@ -48,24 +48,24 @@ class RewrittenRow(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Layer:
-    """A state in one of the files: as it is declared there, and what is to be remembered beside the file."""
+    """A state in one of the files: its declaration there, and the decisions to store beside the file."""
 
     stored: StoredState
     decisions: FileDecisions
 
 
 class RewrittenState:
-    """One state of an operator, under the name that it will have."""
+    """One state of an operator, under its new name."""
 
     def __init__(self, reader: CheckpointReader, operator: Operator, address: str, name: str) -> None:
-        """`address` as the checkpoint calls it."""
+        """`address` is the name in the checkpoint, `name` the new one."""
         self.address = address
         self.name = name
         self.table: StateColumns = reader.table(operator.name, address)
         whole = KeyGroupRange(0, operator.max_parallelism - 1)
         writers: list[WriterSchema] = []
         layers: list[Layer] = []
-        # All slots run the same program, so what was written for an older checkpoint has the older type.
+        # All slots run the same program, so a file of an older checkpoint has the older type.
         ages = {file.seal: file.number for slot in operator.slots for file in slot.files}
         for part in sorted(reader.parts(operator.name, whole), key=lambda part: ages[part.reader.seal]):
             place = schema_in(part, address)
@@ -84,10 +84,10 @@ class RewrittenState:
             raise self._refusal("its namespaces were of another type before")
 
     def rows(self, entry: Entry, key_group: int, state: int) -> Iterator[RewrittenRow]:
-        """The rows of an entry, for a key group."""
+        """Yield the rows of an entry, for a key group."""
         kind, layer = self.table.state.kind, 0
         for number, (writer, user_key, value, stamp) in enumerate(entry.cells, start=1):
-            own = stamp if writer.stored.ttl is not None else None  # else it is one that was decided
+            own = stamp if writer.stored.ttl is not None else None  # else it was decided at a restore
             if kind == "list":
                 layer, op, step = self._layer_of(writer, layer), _APPENDED, number
             else:
@@ -110,7 +110,7 @@ class RewrittenState:
 
 
 def _layer(writer: WriterSchema, decisions: FileDecisions, name: str) -> Layer:
-    """How a writer is described in a file of its own, under the name now."""
+    """Return a writer's schema for a file of its own, under the new name."""
     old = writer.stored.address
     stored = dataclasses.replace(writer.stored, name=name.removeprefix(TIMERS_PREFIX))
     fields: Mapping[str, Mapping[str, str]] = {name: dict(writer.renames)}

@@ -1,6 +1,6 @@
-"""`RowSpill`: rows that are sorted by key group on the local disk, since not all of them fit into memory.
+"""`RowSpill`: sorts rows by key group on the local disk, for rows that do not fit into memory.
 
-Rows come in any order and go into files by ranges of key groups, compressed; then a range at a time is given back.
+It takes rows in any order, writes them to one compressed file per range of key groups, and returns a range at a time.
 
 Thread safety: one thread.
 """
@@ -17,7 +17,7 @@ from pyarrow import ipc
 
 from emberstate.checkpoint.offline.rewritten_states import RewrittenRow
 
-#: Into how many parts rows are sorted on disk.
+#: The number of ranges.
 _PARTITIONS: Final = 32
 _SPILLED_ROWS: Final = 4096
 _SPILL: Final = pa.schema(
@@ -45,7 +45,7 @@ class RowSpill:
         self._max_parallelism = max_parallelism
 
     def add(self, rows: Iterable[RewrittenRow]) -> None:
-        """Put rows away."""
+        """Write rows to the files."""
         pending: dict[int, list[RewrittenRow]] = {}
         for row in rows:
             some = pending.setdefault(row.key_group * self._count // self._max_parallelism, [])
@@ -61,12 +61,12 @@ class RowSpill:
             return
         columns = [pa.array(column, field.type) for column, field in zip(zip(*rows, strict=True), _SPILL, strict=True)]
         options = ipc.IpcWriteOptions(compression="zstd", use_threads=False)
-        # Streams one after the other: so no file stays open.
+        # Appends one stream per call, so no file stays open.
         with (self._folder / str(partition)).open("ab") as file, ipc.new_stream(file, _SPILL, options=options) as out:
             out.write_batch(pa.RecordBatch.from_arrays(columns, schema=_SPILL))
 
     def partitions(self) -> Iterator[list[RewrittenRow]]:
-        """The rows of each range, ascending; what was given is deleted."""
+        """Yield the rows of each range, ascending, and delete its file."""
         for partition in range(self._count):
             path = self._folder / str(partition)
             if not path.exists():

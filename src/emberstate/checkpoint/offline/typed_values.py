@@ -1,4 +1,4 @@
-"""From plain values, such as rows of a table hold, to values of a declared type: the inverse of `plain_values`.
+"""From plain values, such as rows of a table hold, to values of a declared type: the inverse of `arrow_values`.
 
 A plain value is put into the form that is stored, encoded, and decoded by the type's own codec, which checks
 everything: what comes out is what a restore would give.

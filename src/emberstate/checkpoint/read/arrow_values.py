@@ -1,7 +1,7 @@
 """Stored values without the classes of their writer: as plain Python, and as Arrow columns.
 
-A type's schema stands beside its bytes. From it a decoder is made that validates them and gives scalars, lists,
-and dicts for records; and an Arrow type:
+A type's schema is stored beside its bytes. From it this module makes a decoder, which validates the bytes and returns
+scalars, lists, and dicts for records; and an Arrow type:
 
 | stored | Arrow |
 | --- | --- |
@@ -17,7 +17,7 @@ and dicts for records; and an Arrow type:
 | T or None | T |
 | any other union, pickle | binary: as encoded |
 
-What a column needs to know about its values (zones, digits) is found by decoding them once before: `ColumnProfile`.
+`ColumnProfile` has what a column needs to know about its values (zones, digits); they are decoded once before for it.
 
 Thread safety: a `ColumnProfile` belongs to one thread; the rest is immutable.
 """
@@ -40,7 +40,7 @@ from emberstate.errors import CodecError
 
 Convert = Callable[[Any], Any]
 
-#: How text stands for `decimal` where no Arrow decimal has room.
+#: The most digits of an Arrow decimal; larger ones become text.
 _MOST_DIGITS: Final = 76
 
 _LEAVES: Final[dict[str, Any]] = {

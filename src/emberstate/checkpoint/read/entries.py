@@ -1,7 +1,7 @@
-"""The entries of one stored state, from the rows of its files; nothing is decoded, no class of a user is needed.
+"""The entries of one stored state, from the rows of its files. Nothing is decoded, no user class is needed.
 
-Files are applied in order, as a restore does: the last one to speak of an entry, an element or a user key wins.
-What an entry holds stays with the file it came from, since files of one chain may have older types.
+Files are applied in order, as in a restore: the last one with an entry, an element or a user key wins. Every cell keeps
+the schema of its file, since files of one chain may have older types.
 
 Thread safety: pure.
 """
@@ -31,17 +31,17 @@ _COLUMNS: Final = ("key_group", "key", "namespace", "op", "user_key", "value", "
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WriterSchema:
-    """A state as some of the files have it: under which type, and what was decided about it."""
+    """A state's schema in some of the files, and the decisions about it."""
 
     stored: StoredState
-    #: Path of a field → its name now; as pairs, so that writers can be compared.
+    #: Path of a field → its name now; as pairs, so that schemas can be compared.
     renames: tuple[tuple[str, str], ...]
-    #: What all rows count as written at; None: at their own stamps, if they have any.
+    #: The stamp of all rows; None: their own stamps, if they have any.
     stamp: int | None
 
 
 class Cell(NamedTuple):
-    """A value, an element, or a user key with its value: bytes, and the writer they were written under."""
+    """A value, an element, or a user key with its value: bytes, and the schema they were written with."""
 
     writer: WriterSchema
     user_key: bytes | None
@@ -50,18 +50,18 @@ class Cell(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """What a state holds for a key and a namespace."""
+    """The content of a state for a key and a namespace."""
 
     key_group: int
     key: bytes
     namespace: bytes
-    #: The writer that `namespace` was written under.
+    #: The schema that `namespace` was written with.
     writer: WriterSchema
     cells: list[Cell]
 
 
 def schema_in(part: FileSlice, address: str) -> tuple[int, WriterSchema] | None:
-    """Where a state, by its name now, is in a file, and how; None if the file does not know it."""
+    """Return a state's position in a file, and its schema there; None if the file does not have it."""
     decisions = part.decisions
     for position, stored in enumerate(part.reader.meta.states):
         if decisions.name_of(stored.address) == address:
@@ -70,14 +70,14 @@ def schema_in(part: FileSlice, address: str) -> tuple[int, WriterSchema] | None:
     return None
 
 
-#: What two namespaces, or two user keys ("namespace", "user_key"), have in common exactly if they are the same.
+#: Maps a namespace or user key ("namespace", "user_key") to bytes that are equal exactly for equal ones.
 Same = Callable[[WriterSchema, str, bytes], bytes]
 
 
 def entries_of(
     parts: Iterable[FileSlice], address: str, groups: KeyGroupRange, same: Same
 ) -> list[Entry]:
-    """The entries of a state in some key groups, in the order of the files: by key group, key, namespace."""
+    """Return the entries of a state in some key groups, by key group, key, namespace."""
     found: dict[tuple[int, bytes, bytes], tuple[WriterSchema, bytes, dict[bytes | int, Cell]]] = {}
     for part in parts:
         wanted, place = part.key_groups.intersection(groups), schema_in(part, address)

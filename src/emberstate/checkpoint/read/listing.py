@@ -1,4 +1,4 @@
-"""The states that a checkpoint has, as a table: what can be read, and with which types.
+"""`list_states`: the states of a checkpoint as a table, with their types.
 
 Thread safety: as the reader.
 """
@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from emberstate.checkpoint.read.reader import CheckpointReader
 
-#: The columns. Types are as messages call them: `list[int]`, or the class's name.
+#: The columns. Types are named as in messages: `list[int]`, or the class's name.
 LISTING_SCHEMA: Final = pa.schema(
     [
         ("operator", pa.string()),
@@ -30,7 +30,7 @@ LISTING_SCHEMA: Final = pa.schema(
 
 
 def list_states(reader: CheckpointReader) -> pa.Table:
-    """The states and timer queues of all operators, a row each.
+    """Return the states and timer queues of all operators, a row each.
 
     >>> from emberstate.checkpoint.commit.coordinator import CheckpointCoordinator, OperatorSpec
     >>> from emberstate.storage.memory import MemoryStorage

@@ -1,7 +1,7 @@
 """`read_state` and `read_changes`: the state of a job as tables of Arrow or pandas, without Spark.
 
-Nothing at the location is changed, and the job may run meanwhile. For many reads of one checkpoint open a
-`CheckpointReader`, which can pin it too.
+Reads change nothing at the location, and the job may run meanwhile. For many reads of one checkpoint open a
+`CheckpointReader`, which can also pin it.
 
 Thread safety: any thread.
 """
@@ -26,11 +26,11 @@ def read_state(
     key: Any = None,
     key_groups: Iterable[int] | None = None,
 ) -> pa.Table:
-    """A state of a checkpoint, by default the newest, as an Arrow table; `.to_pandas()` makes it one of pandas.
+    """Return a state of a checkpoint, by default the newest, as an Arrow table; `.to_pandas()` converts it to pandas.
 
-    No class of the job is needed, and nothing at the location is changed. `operator` may be left out if there is one;
-    timers are `timers/…`. The columns are those of `CheckpointReader.to_arrow` and, with a time to live, `expires`;
-    what has expired is there until it is cleaned up. The types of datetimes and decimals fit the rows that are read.
+    Needs no class of the job and changes nothing at the location. `operator` may be omitted if there is one; timers are
+    `timers/…`. The columns are those of `CheckpointReader.to_arrow` and, with a time to live, `expires`; expired rows
+    are included until they are cleaned up. The types of datetimes and decimals fit the rows that are read.
 
     >>> import tempfile
     >>> import emberstate as es
@@ -70,7 +70,7 @@ def read_changes(
     key: Any = None,
     key_groups: Iterable[int] | None = None,
 ) -> pa.Table:
-    """What changed in a state from checkpoint `since` to another, by default the newest: see `ChangeFeed`."""
+    """Return the changes of a state from checkpoint `since` to another, by default the newest: see `ChangeFeed`."""
     scan = plan_scan(
         location,
         state,

@@ -1,23 +1,21 @@
-"""`CheckpointReader`: a checkpoint or savepoint, opened read-only: any key's state, or everything as Arrow.
+"""`CheckpointReader`: reads a checkpoint or savepoint: the state of any key, or everything as Arrow.
 
-It takes no lock and needs no job to run, nor to stand still. A checkpoint that is collected under it raises
-CheckpointCollectedError; `pin` keeps it. What the manifest names and is not there while the checkpoint is, is
-damage.
+It takes no lock, and the job may run or not. If the checkpoint is collected meanwhile, reads raise
+CheckpointCollectedError; a pin keeps it. If the checkpoint exists but one of its files does not, it is damaged.
 
-    get       the state of one key, through a descriptor: read-only, as a function would have seen it at the
-              end of the checkpoint's batch; what had expired by then is not there
+    get       returns the state of one key, through a descriptor: read-only, as a function would have seen it at
+              the end of the checkpoint's batch, without entries that had expired by then
     timers, keys, to_arrow
-              everything that is stored, by the types that are stored with it: no class of the job is needed,
-              no code of it runs, and what has expired but is not cleaned up is there, with its stamp
+              return everything that is stored, with the stored types: they need no class of the job and run none
+              of its code; expired entries that are not cleaned up are included, with their stamps
 
-Only the key groups that are asked for are read, apart from deltas, whose batches hold several.
+It reads only the requested key groups, apart from deltas, whose batches hold several.
 
 Thread safety: one thread at a time.
 """
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import os
 from collections.abc import Hashable, Iterable, Iterator
@@ -26,7 +24,6 @@ from typing import Any, Final, Self
 
 import pyarrow as pa
 
-from emberstate.checkpoint.files.bindings import bindings_of
 from emberstate.checkpoint.files.meta import TIMERS_PREFIX, StoredState
 from emberstate.checkpoint.files.reader import StateFileReader
 from emberstate.checkpoint.manifest.catalogue import (
@@ -36,18 +33,15 @@ from emberstate.checkpoint.manifest.catalogue import (
     read_savepoint,
     savepoint_names,
 )
-from emberstate.checkpoint.manifest.decisions import FileDecisions
 from emberstate.checkpoint.manifest.location_hints import nothing_in
 from emberstate.checkpoint.manifest.model import Manifest, Operator, StateFile
 from emberstate.checkpoint.manifest.open_files import open_state_file
 from emberstate.checkpoint.manifest.pins import Pin, pin
 from emberstate.checkpoint.read.entries import Entry, entries_of, schema_in
+from emberstate.checkpoint.read.restored_groups import RestoredGroups
 from emberstate.checkpoint.read.state_columns import StateColumns
-from emberstate.checkpoint.restore.check import check_restore
 from emberstate.checkpoint.restore.file_slice import FileSlice
-from emberstate.checkpoint.restore.load import load
 from emberstate.errors import CheckpointCollectedError, LifecycleError, StateDeclarationError
-from emberstate.heap.backend import HeapKeyedStateBackend
 from emberstate.keygroups import KeyGroupRange, KeySchema
 from emberstate.state.descriptors import StateDescriptor
 from emberstate.state.immutable_states import (
@@ -62,19 +56,16 @@ from emberstate.state.timers import VOID_NAMESPACE, Timer
 from emberstate.storage.interface import Storage
 from emberstate.storage.uri import open_storage
 
-#: Key groups of which a reader keeps the state that it has restored.
-CACHED_GROUPS: Final = 64
-
-#: Key groups that are read together when everything is: deltas are read once for so many.
+#: Key groups that are read together: deltas are read once for so many.
 _GROUPS_AT_ONCE: Final = 16
 
-#: How often the newest checkpoint is looked for while a job commits and collects.
+#: How often to look for the newest checkpoint while a job commits and collects.
 _TRIES: Final = 10
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ReaderStatistics:
-    """What a reader has done."""
+    """Counts of a reader."""
 
     files_opened: int
     groups_restored: int
@@ -82,7 +73,7 @@ class ReaderStatistics:
 
 
 class CheckpointReader:
-    """A checkpoint that can be read; a context manager.
+    """An open checkpoint; a context manager.
 
     >>> from emberstate.checkpoint.commit.coordinator import CheckpointCoordinator, OperatorSpec
     >>> from emberstate.storage.memory import MemoryStorage
@@ -98,15 +89,14 @@ class CheckpointReader:
 
     def __init__(self, storage: Storage, manifest: Manifest, pinned: Pin | None = None) -> None:
         """For `open`."""
-        #: Where it stands.
+        #: The checkpoint's storage.
         self.storage = storage
         self._pin = pinned
         self._closed = False
         self._files: dict[str, StateFileReader] = {}
-        self._backends: collections.OrderedDict[tuple[str, str, int], _Restored] = collections.OrderedDict()
-        self._restored = 0
-        #: What the checkpoint consists of.
+        #: The manifest.
         self.manifest = manifest
+        self._groups = RestoredGroups(storage, manifest, self.parts)
 
     @staticmethod
     def open(
@@ -116,7 +106,7 @@ class CheckpointReader:
         savepoint: str | None = None,
         pin_for: str | None = None,
     ) -> CheckpointReader:
-        """Open the newest checkpoint, that of a number, or a savepoint; `pin_for` is the reason of a pin.
+        """Open the newest checkpoint, checkpoint `number`, or a savepoint; `pin_for` is the reason of a pin.
 
         Raises:
             CheckpointCollectedError: it is not there.
@@ -150,7 +140,7 @@ class CheckpointReader:
         return tuple(operator.name for operator in self.manifest.operators)
 
     def states(self, operator: str) -> tuple[StoredState, ...]:
-        """The states and timer queues of an operator, as they were last declared, under their present names."""
+        """Return the states and timer queues of an operator, as last declared, under their present names."""
         found: dict[str, tuple[tuple[int, int], StoredState]] = {}
         for slot in self._operator(operator).slots:
             for position, file in enumerate(slot.files):
@@ -171,16 +161,16 @@ class CheckpointReader:
         *,
         namespace_type: Any = str,
     ) -> Any:
-        """The state of a key, read-only: an `ImmutableValueState`, `ImmutableMapState` or the like.
+        """Return the state of a key, read-only: an `ImmutableValueState`, `ImmutableMapState` or the like.
 
-        A key that has none gives an empty one, as in a function.
+        Returns an empty one for a key without state, as in a function.
 
         Raises:
             RestoreRefusedError: what is stored does not fit the descriptor.
         """
         found = self._operator(operator)
         group = KeySchema(found.key_schema).key_group(key, found.max_parallelism)
-        backend = self._backend(found, descriptor, namespace, namespace_type, group)
+        backend = self._groups.backend(found, descriptor, namespace, namespace_type, group)
         backend.set_current_key(key)
         state = backend.get_partitioned_state(descriptor, namespace, namespace_type=namespace_type)
         codec = descriptor.codec
@@ -196,13 +186,13 @@ class CheckpointReader:
         return ImmutableAggregatingState(internal.get_internal(), codec, descriptor.function)  # type: ignore[attr-defined]
 
     def keys(self, operator: str, state: str) -> Iterator[Any]:
-        """The keys that have a state in any namespace, each once, by key group."""
+        """Yield the keys that have the state in any namespace, each once, by key group."""
         found, table = self._table(operator, state)
         for entries in self._entries(found, table, None):
             yield from map(table.key, {entry.key: entry for entry in entries}.values())
 
     def timers(self, operator: str, queue: str, key: Any) -> list[Timer]:
-        """The timers of a key, in firing order; namespaces as plain values."""
+        """Return the timers of a key, in firing order; namespaces as plain values."""
         found, table = self._table(operator, TIMERS_PREFIX + queue)
         schema = KeySchema(found.key_schema)
         wanted = key_bytes(schema).encode(schema.normalise(key))
@@ -216,7 +206,7 @@ class CheckpointReader:
         return sorted(timers, key=lambda timer: (timer.time, timer.name))
 
     def of_key(self, operator: str, state: str, key: Any) -> pa.Table:
-        """What `to_arrow` gives, for one key; only its key group is read."""
+        """Return the rows of `to_arrow` for one key; reads only its key group."""
         found, table = self._table(operator, state)
         schema = KeySchema(found.key_schema)
         wanted = key_bytes(schema).encode(schema.normalise(key))
@@ -227,11 +217,11 @@ class CheckpointReader:
         return pa.Table.from_batches([table.batch(entries, arrow)], arrow)
 
     def to_arrow(self, operator: str, state: str, key_groups: Iterable[int] | None = None) -> pa.Table:
-        """A state, or the timers of queue `timers/…`, as a table with typed columns; for some key groups, or all.
+        """Return a state, or the timers of queue `timers/…`, as a table with typed columns; of some key groups, or all.
 
         Columns: `key` (or `key_0`, `key_1`, …), `namespace`; then `value` of a value, reducing or aggregating
         state; `position` and `value` of a list, a row per element; `user_key` and `value` of a map, a row per
-        user key; `time` and `name` of timers. With a time to live: `stamp`. For the types see `plain_values`.
+        user key; `time` and `name` of timers. With a time to live: `stamp`. For the types see `arrow_values`.
         """
         schema, batches = self._arrow(operator, state, key_groups)
         return pa.Table.from_batches(batches, schema)
@@ -239,11 +229,11 @@ class CheckpointReader:
     def to_batches(
         self, operator: str, state: str, key_groups: Iterable[int] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """The same, a few key groups at a time."""
+        """Yield the batches of `to_arrow`, a few key groups at a time."""
         return self._arrow(operator, state, key_groups)[1]
 
     def parts(self, operator: str, key_groups: KeyGroupRange) -> list[FileSlice]:
-        """The state files of some key groups, in the order to apply them."""
+        """Return the state files of some key groups, in the order to apply them."""
         return [
             FileSlice(self._file(file), file.key_groups, file.decisions)
             for slot in self._operator(operator).slots
@@ -252,7 +242,7 @@ class CheckpointReader:
         ]
 
     def table(self, operator: str, state: str) -> StateColumns:
-        """How a state, or the timers of queue `timers/…`, becomes a table."""
+        """Return the columns of a state, or of the timers of queue `timers/…`."""
         found = self._operator(operator)
         states = {stored.address: stored for stored in self.states(operator)}
         if state not in states:
@@ -271,7 +261,7 @@ class CheckpointReader:
     def scan(
         self, operator: str, table: StateColumns, key_groups: Iterable[int] | None = None
     ) -> Iterator[tuple[KeyGroupRange, list[Entry]]]:
-        """The entries of a state as they are stored, some key groups at a time, in order: for whoever counts."""
+        """Yield the stored entries of a state, some key groups at a time, in order."""
         groups = None if key_groups is None else list(key_groups)
         for wanted in group_ranges(self._operator(operator), groups):
             parts = self.parts(operator, wanted)
@@ -280,14 +270,13 @@ class CheckpointReader:
             yield wanted, entries
 
     def statistics(self) -> ReaderStatistics:
-        """What was done so far."""
-        return ReaderStatistics(len(self._files), self._restored, len(self._backends))
+        """Return the counts so far."""
+        return ReaderStatistics(len(self._files), self._groups.restored, self._groups.cached)
 
     def close(self) -> None:
-        """Release the pin and drop what is cached; a second call does nothing."""
+        """Release the pin and drop the caches; a second call does nothing."""
         self._closed = True
-        while self._backends:
-            self._evict()
+        self._groups.clear()
         self._files.clear()
         if self._pin is not None:
             self._pin.release()
@@ -331,62 +320,10 @@ class CheckpointReader:
         groups = None if key_groups is None else list(key_groups)
         found, table = self._table(operator, state)
         if table.needs_profile:
-            for entries in self._entries(found, table, None):  # all, so that parts of a table fit together
+            for entries in self._entries(found, table, None):  # all, so that parts of a table have the same columns
                 table.look_at(entries)
         schema = table.schema()
         return schema, (table.batch(entries, schema) for entries in self._entries(found, table, groups))
-
-    def _backend(
-        self, operator: Operator, descriptor: StateDescriptor, namespace: Hashable, namespace_type: Any, group: int
-    ) -> HeapKeyedStateBackend:
-        """A backend with this one state of one key group."""
-        place = (operator.name, descriptor.name, group)
-        cached = self._backends.get(place)
-        if cached is not None and cached.descriptor is descriptor and cached.namespace_type is namespace_type:
-            self._backends.move_to_end(place)
-            cached.backend.context.own()  # by whoever reads now
-            return cached.backend
-        groups = KeyGroupRange(group, group)
-        backend = HeapKeyedStateBackend(
-            KeySchema(operator.key_schema), max_parallelism=operator.max_parallelism, key_group_range=groups
-        )
-        self._set_clock(backend)
-        backend.get_internal_state(descriptor, namespace, namespace_type=namespace_type)
-        parts = [_only(part, descriptor.name) for part in self.parts(operator.name, groups)]
-        verdict = check_restore(
-            [(part.reader.meta, part.decisions) for part in parts],
-            bindings_of(backend),
-            key_schema=backend.context.key_schema,
-            max_parallelism=backend.context.max_parallelism,
-            ttl_clock=backend.ttl_clock,
-        )
-        verdict.refuse()
-        with naming_missing(self.storage, self.manifest):
-            load(parts, backend, verdict)
-        self._restored += 1
-        self._backends[place] = _Restored(descriptor, namespace_type, backend)
-        if len(self._backends) > CACHED_GROUPS:
-            self._evict()
-        return backend
-
-    def _evict(self) -> None:
-        oldest = self._backends.popitem(last=False)[1].backend
-        oldest.context.own()
-        oldest.close()
-
-    def _set_clock(self, backend: HeapKeyedStateBackend) -> None:
-        batch, clock = self.manifest.times, backend.ttl_clock
-        clock.processing_time = self.manifest.created if batch is None else batch.processing_time
-        watermark = None if batch is None else batch.watermark
-        clock.event_time = -(2**63) if watermark is None else watermark
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Restored:
-    descriptor: StateDescriptor
-    namespace_type: Any
-    backend: HeapKeyedStateBackend
-
 
 def _opened(storage: Storage, number: int, pin_for: str | None) -> CheckpointReader:
     if pin_for is None:
@@ -399,15 +336,8 @@ def _opened(storage: Storage, number: int, pin_for: str | None) -> CheckpointRea
         raise
 
 
-def _only(part: FileSlice, state: str) -> FileSlice:
-    """The part with all other states dropped."""
-    names = (part.decisions.name_of(stored.address) for stored in part.reader.meta.states)
-    others = FileDecisions(frozenset(name for name in names if name is not None and name != state))
-    return FileSlice(part.reader, part.key_groups, part.decisions.then(others))
-
-
 def group_ranges(operator: Operator, groups: list[int] | None) -> Iterator[KeyGroupRange]:
-    """The key groups to read, in ranges of neighbours that are not large."""
+    """Yield the key groups to read, in small ranges of neighbours."""
     every = KeyGroupRange(0, operator.max_parallelism - 1)
     wanted = list(every) if groups is None else sorted(set(groups))
     start = 0

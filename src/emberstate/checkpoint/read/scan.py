@@ -45,7 +45,7 @@ _INSTANT: Final = pa.timestamp("us", "UTC")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CheckpointName:
-    """Which checkpoint: by number, or a savepoint by name; and its id, so that another one is not taken for it."""
+    """A checkpoint by number, or a savepoint by name; and its id, to recognise a replacement."""
 
     number: int | None
     savepoint: str | None
@@ -53,7 +53,7 @@ class CheckpointName:
 
     @staticmethod
     def of(reader: CheckpointReader, savepoint: str | None) -> CheckpointName:
-        """The name of an open one."""
+        """Return the name of an open one."""
         return CheckpointName(
             None if savepoint is not None else reader.manifest.number, savepoint, reader.manifest.id
         )
@@ -63,8 +63,7 @@ class CheckpointName:
         reader = CheckpointReader.open(location, self.number, savepoint=self.savepoint)
         if reader.manifest.id != self.ident:
             raise CheckpointCollectedError(
-                f"{reader.manifest.describe()} is not the one that was to be read: that has gone, and this one taken "
-                f"its name. Begin the read again.",
+                f"{reader.manifest.describe()} has replaced the one that this read began with. Begin the read again.",
                 checkpoint=self.number,
             )
         return reader
@@ -72,7 +71,7 @@ class CheckpointName:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class StateScan:
-    """A read of one state that was planned."""
+    """A planned read of one state."""
 
     checkpoint: CheckpointName
     #: The checkpoint that changes are counted from; None to read the state itself.
@@ -89,12 +88,12 @@ class StateScan:
     ttl_micros: int | None
 
     def groups_of_part(self, part: int, parts: int) -> tuple[int, ...]:
-        """The key groups of one of so many parts: neighbours."""
+        """Return the key groups of one of `count` parts: neighbours."""
         count = len(self.key_groups)
         return self.key_groups[part * count // parts : (part + 1) * count // parts]
 
     def batches(self, location: Location, key_groups: Sequence[int] | None = None) -> Iterator[pa.RecordBatch]:
-        """The rows, of some of the scan's key groups or all; opens the checkpoint by itself."""
+        """Yield the rows of some of the scan's key groups, or all; opens the checkpoint itself."""
         wanted = self.key_groups if key_groups is None else key_groups
         if not wanted:
             return
@@ -114,7 +113,7 @@ class StateScan:
                     yield _with_expiry(table.batch(some, columns), self.ttl_micros)
 
     def to_arrow(self, location: Location) -> pa.Table:
-        """All rows as a table."""
+        """Return all rows as a table."""
         return pa.Table.from_batches(self.batches(location), self.schema)
 
 
@@ -166,7 +165,7 @@ def plan_scan(
 
 
 def choose_operator(reader: CheckpointReader, name: str | None) -> Operator:
-    """The operator of that name, or the only one."""
+    """Return the operator of that name, or the only one."""
     if name is None:
         if len(reader.operators) != 1:
             raise StateDeclarationError(
@@ -187,7 +186,7 @@ def choose_operator(reader: CheckpointReader, name: str | None) -> Operator:
 def _chosen(
     operator: Operator, key: Any, key_groups: Iterable[int] | None
 ) -> tuple[tuple[int, ...], bytes | None]:
-    """The key groups to read, and the key, encoded, if it is one only."""
+    """Return the key groups to read, and the encoded key, if it is only one."""
     count = operator.max_parallelism
     groups = tuple(range(count)) if key_groups is None else tuple(sorted(set(key_groups)))
     if any(not 0 <= group < count for group in groups):
@@ -208,7 +207,7 @@ def _of_key(entries: list[Entry], key: bytes | None) -> list[Entry]:
 
 
 def _slices(entries: list[Entry]) -> Iterator[list[Entry]]:
-    """The entries in lists that have not many rows; a large list or map is not cut."""
+    """Yield the entries in lists with few rows; a large list or map is not split."""
     some: list[Entry] = []
     rows = 0
     for entry in entries:
@@ -226,7 +225,7 @@ def _schema(columns: pa.Schema, state: StoredState) -> pa.Schema:
 
 
 def _with_expiry(batch: pa.RecordBatch, ttl_micros: int | None) -> pa.RecordBatch:
-    """The batch, with when each row expires; never, if that is after the end of time."""
+    """Return the batch with the time when each row expires; null beyond the range of timestamps."""
     if ttl_micros is None:
         return batch
     stamps = batch.column("stamp").cast(pa.int64())
@@ -235,7 +234,7 @@ def _with_expiry(batch: pa.RecordBatch, ttl_micros: int | None) -> pa.RecordBatc
 
 
 def _parts(operator: Operator, groups: tuple[int, ...]) -> int:
-    """How many parts have about `PART_BYTES` each."""
+    """Return the number of parts of about `PART_BYTES` each."""
     wanted, size = set(groups), 0.0
     for slot in operator.slots:
         for file in slot.files:

@@ -1,7 +1,7 @@
-"""One stored state as an Arrow table: a row per value, element, user key or timer, with typed columns.
+"""`StateColumns`: one stored state as an Arrow table: a row per value, element, user key or timer, with typed columns.
 
-The types are those of the newest file that has the state. Older rows are read under their own types and take
-their places by the present names of fields; fields that they lack are null.
+The types are those of the newest file with the state. Older rows are decoded with their own types and matched by the
+present names of fields; missing fields are null.
 
 Thread safety: one thread.
 """
@@ -40,10 +40,10 @@ T = TypeVar("T")
 
 
 class StateColumns:
-    """How a state becomes a table."""
+    """The columns of a state, and the decoders of its cells."""
 
     def __init__(self, state: StoredState, writers: Iterable[WriterSchema], key_schema: tuple[str, ...]) -> None:
-        """`state` as it is declared now; `writers` are all that its files have."""
+        """`state` as last declared; `writers` are all its schemas in the files."""
         self.state = state
         self._writers = list(writers)
         self._key_names = ["key"] if len(key_schema) == 1 else [f"key_{i}" for i in range(len(key_schema))]
@@ -59,17 +59,17 @@ class StateColumns:
 
     @property
     def needs_profile(self) -> bool:
-        """Whether all entries must be looked at (`look_at`) before there is a schema."""
+        """Whether `look_at` must see all entries before there is a schema."""
         return any(needs_profile(_schema(self.state, part)) for part in self._profiles)
 
     def same(self, writer: WriterSchema, part: str, data: bytes) -> bytes:
-        """What two namespaces or user keys have in common exactly if they are the same; for `entries_of`."""
+        """Return bytes that are equal exactly for equal namespaces or user keys; for `entries_of`."""
         if self._alike[part]:
             return data
         return msgspec.msgpack.encode(self._decode(writer, part, data))
 
     def look_at(self, entries: Iterable[Entry]) -> None:
-        """Let the types of columns fit these entries."""
+        """Make the types of the columns fit these entries."""
         for entry in entries:
             self._decode(entry.writer, "namespace", entry.namespace)
             for cell in entry.cells:
@@ -78,24 +78,24 @@ class StateColumns:
 
     @property
     def profiles(self) -> dict[str, ColumnProfile]:
-        """What was seen when entries were looked at: for another table of the same state, elsewhere."""
+        """The profiles so far, for the columns of the same state in another process."""
         return dict(self._profiles)
 
     def take_profiles(self, profiles: Mapping[str, ColumnProfile]) -> None:
-        """Have seen what another table of the same state has; before anything is decoded."""
+        """Use the profiles of other columns of the same state. Call it before anything is decoded."""
         self._profiles.update(profiles)
 
     def key(self, entry: Entry) -> Any:
-        """The key of an entry."""
+        """Return the key of an entry."""
         return self._guarded(self._decode_key, entry.key, "key")
 
     def timers(self, entry: Entry) -> list[tuple[int, str, Any]]:
-        """(time, name, namespace) of an entry of a timer queue, namespaces as plain values."""
+        """Return (time, name, namespace) of an entry of a timer queue, namespaces as plain values."""
         decoded = [self._decode(cell.writer, "user_key", cell.user_key) for cell in entry.cells]
         return [(timer["_0"], timer["_1"], timer["_2"]) for timer in decoded]
 
     def schema(self) -> pa.Schema:
-        """The columns and their types."""
+        """Return the columns and their types."""
         columns = dict(zip(self._key_names, self._key_types, strict=True))
         user_key, profile = self.state.user_key, self._profiles["user_key"]
         if self.state.kind == TIMERS:
@@ -115,7 +115,7 @@ class StateColumns:
         return pa.schema(list(columns.items()))
 
     def batch(self, entries: Iterable[Entry], schema: pa.Schema) -> pa.RecordBatch:
-        """The rows of some entries."""
+        """Return the rows of some entries."""
         columns: dict[str, list[Any]] = {name: [] for name in schema.names}
         for entry in entries:
             keys = self.key_columns(entry)
@@ -126,20 +126,20 @@ class StateColumns:
         return self.columns_to_batch(columns, schema)
 
     def key_columns(self, entry: Entry) -> dict[str, Any]:
-        """The key of an entry, by the names of its columns."""
+        """Return the key of an entry, by the names of its columns."""
         key = self.key(entry)
         return dict(zip(self._key_names, (key,) if len(self._key_names) == 1 else key, strict=True))
 
     def row(self, entry: Entry, cell: Cell, position: int) -> Mapping[str, Any]:
-        """A cell of an entry, by the names of its columns, but for those of the key."""
+        """Return a cell of an entry, by the names of its columns, without those of the key."""
         return (self._timer_row if self.state.kind == TIMERS else self._state_row)(entry, cell, position)
 
     def value(self, cell: Cell) -> Any:
-        """The value of a cell, as plain data."""
+        """Return the value of a cell, as plain data."""
         return self._decode(cell.writer, "value", cell.value)
 
     def columns_to_batch(self, columns: Mapping[str, list[Any]], schema: pa.Schema) -> pa.RecordBatch:
-        """A batch of columns that were put together from `row`."""
+        """Return a batch of columns that were made from `row`."""
         return pa.RecordBatch.from_arrays([self._array(columns[field.name], field) for field in schema], schema=schema)
 
     def _state_row(self, entry: Entry, cell: Cell, position: int) -> Mapping[str, Any]:
@@ -179,7 +179,7 @@ class StateColumns:
         if stored is None:
             return bytes
         present = _schema(self.state, part)
-        # A rename is meant for the value if a key still has the field.
+        # If a key still has a field, its rename is for the value.
         still = set() if part == "value" or present is None else set(field_paths(present))
         renames = {path: name for path, name in writer.renames if path not in still}
         return plain_decoder(stored, renames, self._profiles[part])

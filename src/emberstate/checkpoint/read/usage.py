@@ -1,7 +1,7 @@
 """How large the states of a checkpoint are: by state, by key group, and the largest keys.
 
-Sizes are those of the encoded bytes that are alive: key, namespace, user keys and values of every entry, as the
-chains give it. Files are smaller, since they are compressed, or larger, since they hold what was superseded.
+Sizes are those of the live encoded bytes: key, namespace, user keys and values of every entry. Files are smaller, since
+they are compressed, or larger, since they hold superseded rows.
 
 Thread safety: one thread at a time, as the reader.
 """
@@ -28,14 +28,14 @@ class Usage:
     bytes: int = 0
 
     def add(self, other: Usage) -> None:
-        """Count another amount too."""
+        """Add another amount."""
         self.entries += other.entries
         self.cells += other.cells
         self.bytes += other.bytes
 
     @staticmethod
     def of(entry: Entry) -> Usage:
-        """What one entry amounts to."""
+        """Return the amount of one entry."""
         size = len(entry.key) + len(entry.namespace)
         size += sum(len(cell.user_key or b"") + len(cell.value or b"") for cell in entry.cells)
         return Usage(1, len(entry.cells), size)
@@ -43,7 +43,7 @@ class Usage:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class KeyUsage:
-    """What a key holds in one state, all its namespaces together."""
+    """The state of a key in one state, all namespaces together."""
 
     state: str
     key: Any
@@ -56,20 +56,20 @@ class StateUsage:
     """The sizes of some states of an operator."""
 
     states: dict[str, Usage]
-    #: By key group, then by state; key groups without state are not there.
+    #: By key group, then by state; without empty key groups.
     key_groups: dict[int, dict[str, Usage]]
     #: The largest keys, largest first.
     keys: list[KeyUsage]
 
     def of_group(self, group: int) -> Usage:
-        """What all states hold in a key group."""
+        """Return the amount of all states in a key group."""
         total = Usage()
         for usage in self.key_groups.get(group, {}).values():
             total.add(usage)
         return total
 
     def total(self) -> Usage:
-        """What all states hold."""
+        """Return the amount of all states."""
         total = Usage()
         for usage in self.states.values():
             total.add(usage)
@@ -83,9 +83,9 @@ def state_usage(
     largest: int = 0,
     progress: Callable[[int], None] | None = None,
 ) -> StateUsage:
-    """Measure the states of an operator; `largest` is how many keys are named. Everything is read once per state.
+    """Measure the states of an operator and find the `largest` keys. Reads everything once per state.
 
-    `progress` is told of key groups that were read, of each state.
+    `progress` gets the number of key groups read, for each state.
     """
     found = StateUsage({}, {}, [])
     top: list[tuple[int, int, KeyUsage]] = []
@@ -108,7 +108,7 @@ def state_usage(
 
 
 def _by_key(entries: Iterable[Entry]) -> Iterator[tuple[int, Entry, Usage]]:
-    """(key group, an entry of the key, what it holds) of every key; entries are in order of keys."""
+    """Yield (key group, an entry, amount) for every key; entries are in order of keys."""
     for (group, _), of_key in itertools.groupby(entries, key=lambda entry: (entry.key_group, entry.key)):
         usage, last = Usage(), None
         for last in of_key:
