@@ -34,6 +34,7 @@ from emberstate.storage.interface import Storage
 from emberstate.storage.memory import MemoryStorage
 from emberstate.testing.faults import FaultPlan, FaultyStorage, SimulatedKill
 from tests.effort import examples
+from tests.raising import raising
 
 GROUPS = 16
 KEYS = KeySchema.from_python(int)
@@ -161,23 +162,23 @@ def test_nothing_is_given_twice(
     """Catches: one of two values that is silently taken, lists that are joined, maps that overwrite each other."""
     storage, made = MemoryStorage(), draft()
     content = {"value": "a", "list": [1, 1, 2], "map": {"a": 1, "b": 2}, "max": 3}[name]
-    said = r"state 'map' of key 7, user key '[ab]', is" if name == "map" else f"state '{name}' of key 7 is"
+    said = "user key '[ab]'" if name == "map" else ""
     others: Model = {key: {"value": "x", "list": [5, 5], "map": {"a": 1, "b": 2}} for key in range(20, 40)}
     if at_once:
         base = BasePartWriter(storage, made, made.all_groups)
         base.add(7, {name: content})
-        with pytest.raises(StateTypeError, match=said):
+        with raising(StateTypeError, said, state=name, key=7):
             base.add(7, {name: content})
         delta = DeltaPartWriter(storage, made)
         delta.add(7, {name: content})
-        with pytest.raises(StateTypeError, match=said):
+        with raising(StateTypeError, said, state=name, key=7):
             delta.add(7, {name: content})
     else:
         monkeypatch.setattr(given_once, "COMPARED_ROWS", 200 // passes)
         files = write_deltas(storage, made, {**others, 7: {name: content}}, 2, 1000)
         again = DeltaPartWriter(storage, made)
         again.add(7, {name: content})
-        with pytest.raises(StateTypeError, match=said):
+        with raising(StateTypeError, said, state=name, key=7):
             commit_draft(storage, made, files + again.finish())
         assert savepoint_names(storage) == []
         commit_draft(storage, made, files)
@@ -191,9 +192,9 @@ def test_keys_must_come_in_the_order_of_groups() -> None:
     writer = BasePartWriter(storage, made, made.all_groups, 1)
     writer.add(keys[0], {"value": "a"})
     writer.add(keys[-1], {"value": "a"})
-    with pytest.raises(StateDeclarationError, match="is owned here"):
+    with raising(StateDeclarationError, key=keys[1], key_group=group(keys[1])):
         writer.add(keys[1], {"value": "a"})
-    with pytest.raises(StateDeclarationError, match="is owned here"):
+    with raising(StateDeclarationError, key=keys[-1], key_group=group(keys[-1])):
         BasePartWriter(storage, made, range_for_slot(GROUPS, 2, 0)).add(keys[-1], {"value": "a"})
 
 

@@ -52,6 +52,7 @@ from tests.checkpoint.states import GROUPS, put, states_job
 from tests.checkpoint.stored import SharedMemory
 from tests.checkpoint.threads import Thread
 from tests.effort import examples
+from tests.raising import raising
 
 
 class Mean(AggregateFunction[float, tuple[float, int], float]):
@@ -98,11 +99,11 @@ def test_opening_what_is_there_and_what_is_not(tmp_path: Path) -> None:
     with pytest.raises(StateDeclarationError, match="no number"):
         CheckpointReader.open(storage, 4, savepoint="s")
     reader = CheckpointReader.open(storage)
-    with pytest.raises(StateDeclarationError, match=r"no operator 'word'; it has \['counts'\]"):
+    with raising(StateDeclarationError, "counts", operator="word"):
         reader.get("word", COUNT, "ann")
-    with pytest.raises(StateDeclarationError, match=r"no state 'coun'.*\['count', 'log', 'seen', 'timers/event'\]"):
+    with raising(StateDeclarationError, r"\['count', 'log', 'seen', 'timers/event'\]", state="coun"):
         reader.to_arrow(OPERATOR, "coun")
-    with pytest.raises(StateDeclarationError, match="asked for is 8"):
+    with raising(StateDeclarationError, operator=OPERATOR, key_group=8):
         reader.to_arrow(OPERATOR, "count", [8])
     with pytest.raises(StateTypeError):
         reader.get(OPERATOR, COUNT, 5)
@@ -438,7 +439,7 @@ def test_types_that_changed_within_a_chain() -> None:
     assert rows == {"ann": {"amount": 100, "tip": None}, "bob": {"amount": 200, "tip": 5}}
     assert reader.get("op", after, "ann").value() == new(100, 9)
     assert reader.get("op", after, "bob").value() == new(200, 5)
-    with pytest.raises(StateDeclarationError, match="no state 'value'"):
+    with raising(StateDeclarationError, operator="op", state="value"):
         reader.to_arrow("op", "value")
 
 

@@ -38,6 +38,7 @@ from tests.checkpoint.driver import Job
 from tests.checkpoint.read.test_checkpoint_reader import ALL
 from tests.checkpoint.states import put, states_job
 from tests.checkpoint.stored import SharedMemory
+from tests.raising import raising
 
 
 def committed(job: Job, *work: tuple[Any, Callable[[KeyedStateBackend], None]]) -> int:
@@ -203,13 +204,13 @@ def test_what_is_not_there_is_said() -> None:
         plan_scan(storage, "value")
     job = states_job(storage, *ALL)
     job.feed(("ann", put(ALL[0], "a")))
-    with pytest.raises(StateDeclarationError, match=r"no operator 'po'; it has \['op'\]"):
+    with raising(StateDeclarationError, r"\['op'\]", operator="po"):
         plan_scan(storage, "value", operator="po")
-    with pytest.raises(StateDeclarationError, match=r"no state 'valu'.*\['list', 'map'"):
+    with raising(StateDeclarationError, r"\['list', 'map'", state="valu"):
         plan_scan(storage, "valu")
-    with pytest.raises(StateDeclarationError, match="0 to 15, asked for are"):
+    with raising(StateDeclarationError, "0 to 15", operator="op"):
         plan_scan(storage, "value", key_groups=[3, 16])
-    with pytest.raises(StateTypeError, match="declared string"):
+    with raising(StateTypeError, "string", key=7):
         plan_scan(storage, "value", key=7)
     with pytest.raises(CheckpointCollectedError, match="checkpoint 99 is not"):
         plan_scan(storage, "value", since=99)

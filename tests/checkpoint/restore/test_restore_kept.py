@@ -32,6 +32,7 @@ from tests.checkpoint.files.state_file_world import (
     make_backend,
 )
 from tests.effort import examples
+from tests.raising import raising
 
 ALL = [*DESCRIPTORS, "timers/windows"]
 
@@ -128,15 +129,15 @@ def test_nobody_gets_a_handle_on_kept_state() -> None:
     keeper = undeclared()
     restore([base_of(filled([("total", "a", "", 1)]))], keeper, RestoreChoices(keep_states=ALL))
     for name, descriptor in DESCRIPTORS.items():
-        with pytest.raises(StateDeclarationError, match="declare it before the restore"):
+        with raising(StateDeclarationError, state=name):
             keeper.get_partitioned_state(
                 descriptor, (0, 1) if name == "window" else "", namespace_type=NAMESPACE_TYPES.get(name, str)
             )
-    with pytest.raises(StateDeclarationError, match="declare it before the restore"):
+    with raising(StateDeclarationError, state="windows"):
         windows(keeper)
-    with pytest.raises(StateDeclarationError, match="registered already"):
+    with raising(StateDeclarationError, state="total"):
         keeper.keep_state(DESCRIPTORS["total"], opaque_codec(TypeSchema("str")))
-    with pytest.raises(StateDeclarationError, match="registered already"):
+    with raising(StateDeclarationError, state="windows"):
         keeper.keep_timer_queue("windows", opaque_codec(TypeSchema("str")))
 
 
