@@ -137,7 +137,7 @@ def test_sinks_and_listeners_are_checked_when_the_pipeline_is_built() -> None:
     for idle in (sinks.later, sinks.rows):
         with pytest.raises(StateDeclarationError, match="async or a generator"):
             pipeline.sink(idle)
-    with pytest.raises(StateDeclarationError, match=r"Sinks\.one\(df: 'Any'\) -> 'None' cannot be"):
+    with pytest.raises(StateDeclarationError, match=r"Sinks\.one\(df: 'Any'\) -> 'None' cannot"):
         pipeline.sink(sinks.one)  # type: ignore[arg-type]
     with pytest.raises(StateDeclarationError, match="a listener is a function of progress"):
         pipeline.listener(lambda: None)  # type: ignore[misc, arg-type]
