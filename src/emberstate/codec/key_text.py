@@ -23,7 +23,7 @@ from emberstate.keygroups import KeySchema, KeyType
 
 
 def key_of_json(text: str, schema: KeySchema) -> Any:
-    """Return the canonical key that a JSON text stands for.
+    """Return the canonical key of a JSON text.
 
     >>> key_of_json('["ann", 7]', KeySchema(["string", "bigint"]))
     ('ann', 7)
@@ -46,7 +46,7 @@ def key_of_json(text: str, schema: KeySchema) -> Any:
 
 
 def key_of_text(text: str, schema: KeySchema) -> Any:
-    """Return the canonical key that a plain text stands for.
+    """Return the canonical key of a plain text.
 
     >>> key_of_text("7", KeySchema(["bigint"])), key_of_text("7", KeySchema(["string"]))
     (7, '7')

@@ -1,7 +1,7 @@
 """Carries out a plan of `compatibility`: bytes of an older schema to values of the present type.
 
 Bytes are decoded under the writer's schema, in C and fully validated, and then rebuilt part by part as the
-present classes. Every result passes the deep check of the present type before it is handed out.
+present classes. Every result passes the deep check of the present type before it is returned.
 
 Thread-safety: decoders are pure.
 """

@@ -1,6 +1,6 @@
 """The stored description of a type, as the writer of the bytes had it.
 
-It stands beside the bytes in every file and is all that a later version needs to read them: kinds, field
+Every file has it beside the bytes; a later version needs nothing else to read them: kinds, field
 names in the writer's order, enum members, tags. Class names are kept for messages only; a class that was
 renamed or moved restores.
 

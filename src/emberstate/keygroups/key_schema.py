@@ -98,7 +98,7 @@ class KeySchema:
         """Return the schema for a Python type, or for a tuple of them, one per column.
 
         int is bigint, str string, bytes binary, bool boolean, float double, date date, datetime timestamp.
-        A Spark type name may stand in place of a type; a decimal needs that.
+        A Spark type name may replace a type; a decimal needs one.
 
         >>> KeySchema.from_python((str, "decimal(10,2)"))
         KeySchema(('string', 'decimal(10,2)'))

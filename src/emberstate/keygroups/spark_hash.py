@@ -1,7 +1,7 @@
 """Spark SQL's ``xxhash64`` in Python, one function per physical type.
 
-Spark's XXH64 is the standard one; what is Spark's own is which bytes stand for a value and how columns
-are combined. Both are reproduced here and proven by golden vectors that Spark computed.
+Spark's XXH64 is the standard one; the bytes of a value and the combination of columns are Spark's own. Both are
+reproduced here and tested with golden vectors that Spark computed.
 
 Invariants
 1. Every function takes the running hash as ``seed`` and returns the next one, unsigned. The first column
@@ -9,7 +9,7 @@ Invariants
 2. Only ``to_signed`` makes the signed number that Spark shows; the key group is its positive remainder.
 3. The functions are part of the storage format and never change.
 
-They trust their input: canonical values, as ``key_types`` makes them. Casting is the caller's business
+They trust their input: canonical values, as ``key_columns`` makes them. The caller casts
 (Spark hashes int 1 and bigint 1 differently; a key is always bigint).
 
 Thread safety: pure functions.

@@ -212,7 +212,7 @@ def test_numbers_in_json_keys() -> None:
         ("x", ["bigint"]), ("1.5", ["bigint"]), ("maybe", ["boolean"]), ("xyz", ["binary"]), ("2024-13-01", ["date"]),
         ("2024-01-01T00:00:00", ["timestamp"]), ("nan", ["double"]), ("9999999999", ["decimal(5,2)"]),
         ("ann", ["string", "bigint"]), ('["ann"]', ["string", "bigint"]), ('["ann", null]', ["string", "bigint"]),
-        (str(2**63), ["bigint"]),
+        (str(2**63), ["bigint"]), (f"[{10**400}, 1]", ["double", "bigint"]),
     ],
 )  # fmt: skip
 def test_keys_that_are_none(text: str, names: list[str]) -> None:
