@@ -1,10 +1,9 @@
-"""Checkpoints: how state becomes files, how a batch is committed, how a job restores, and how others read what was
-kept.
+"""Checkpoints: how state becomes files, a batch is committed, a job restores, and checkpoints are read.
 
 A row's way out: `files` (a delta) -> `manifest` (names the files) -> `commit`. The way back: `manifest` -> `files`
--> `restore`. `read` looks at checkpoints beside a running job, `offline` makes and rewrites savepoints, `backends`
-is what a user names. A room imports only those below it: files, manifest, restore, then commit and read, then
-offline.
+-> `restore`. `read` reads checkpoints beside a running job, `offline` makes and rewrites savepoints, `backends` has the
+state backends that a user chooses from. A room imports only those below it: files, manifest, restore, then commit and
+read, then offline.
 """
 
 from typing import TYPE_CHECKING
@@ -46,7 +45,7 @@ __all__ = [
     "savepoint_names",
 ]
 
-if not TYPE_CHECKING:  # a type checker would take any name for one of the package's
+if not TYPE_CHECKING:  # a type checker would accept any name
     __getattr__ = exported(
         __name__,
         {

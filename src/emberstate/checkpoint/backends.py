@@ -233,7 +233,7 @@ class RocksDBStateBackend(StateBackend):
         max_parallelism: int = DEFAULT_MAX_PARALLELISM,
         key_group_range: KeyGroupRange | None = None,
     ) -> KeyedStateBackend:
-        """An empty RocksDB for a range of key groups (default: all).
+        """Return an empty RocksDB backend for a range of key groups (default: all).
 
         Raises:
             StorageError: the local directory cannot be used.
@@ -252,14 +252,14 @@ class RocksDBStateBackend(StateBackend):
 
 
 def _rocksdb() -> ModuleType:
-    """The module of the backend; a clear error where the extra is not installed."""
+    """Return the module of the backend. Raises if the extra is not installed."""
     try:
         from emberstate.rocksdb import backend
     except ModuleNotFoundError as error:
         if error.name != "rocksdict":
             raise
         raise InstallationError(
-            "RocksDBStateBackend needs rocksdict, which is not installed here: pip install emberstate[rocksdb], "
-            "on the driver and on all executors"
+            "RocksDBStateBackend needs rocksdict, which is not installed here. Run pip install emberstate[rocksdb] "
+            "on the driver and on all executors."
         ) from None
     return backend

@@ -26,7 +26,7 @@ _PROBES: Final = 5
 
 _WRITER = re.compile(r"[A-Za-z0-9._-]{1,100}")
 
-_SPACE = "Free space or raise the quota, then go on; the last committed checkpoint is untouched"
+_SPACE = "Free space or raise the quota, then continue; the last committed checkpoint is untouched"
 _FILES = "Raise the limit of open files (ulimit -n); the last committed checkpoint is untouched"
 _SERVICE = "Check the network and the service's state; the last committed checkpoint is untouched"
 _ACCESS = "Let the process read and write there, or choose another location"

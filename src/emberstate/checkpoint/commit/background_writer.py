@@ -1,4 +1,4 @@
-"""`BackgroundWriter`: rewrites a slot's chain on a thread of its own while the slot goes on.
+"""`BackgroundWriter`: rewrites a slot's chain on its own thread while the slot works.
 
 At most one rewrite runs at a time. It reads a snapshot of its own, so it never waits for the state's owner, nor the
 owner for it; both take turns holding the interpreter's lock, in short slices.

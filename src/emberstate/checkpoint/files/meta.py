@@ -169,7 +169,7 @@ def index_from_json(text: bytes, meta: FileMeta, limits: FileLimits) -> list[Bat
     previous = meta.key_groups.start
     for item in _list(_load(text), "batches"):
         if not isinstance(item, list) or len(item) < 4 or any(type(number) is not int for number in item[:4]):
-            raise CorruptionError(f"the index has an entry that makes no sense: {item!r:.80}")
+            raise CorruptionError(f"the index has a malformed entry: {item!r:.80}")
         entry = BatchEntry(*item[:4])
         spans = entry.first != entry.last and meta.kind == "base"
         if spans or not previous <= entry.first <= entry.last <= meta.key_groups.end:
@@ -211,10 +211,10 @@ def _read_meta(plain: dict[str, Any], limits: FileLimits) -> FileMeta:
         check_max_parallelism(max_parallelism)
         key_groups = KeyGroupRange(*bounds) if len(bounds) == 2 else KeyGroupRange.EMPTY
     except EmberstateError as error:
-        raise CorruptionError(f"the metadata makes no sense: {error!s:.300}") from None
+        raise CorruptionError(f"the metadata is malformed: {error!s:.300}") from None
     if key_schema != tuple(names) or not key_groups or key_groups.end >= max_parallelism:
         raise CorruptionError(
-            f"the metadata makes no sense: key schema {names!r:.200}, key groups {bounds!r:.60} of {max_parallelism}"
+            f"the metadata is malformed: key schema {names!r:.200}, key groups {bounds!r:.60} of {max_parallelism}"
         )
     items = _list(plain, "states")
     if len(items) > limits.states:
@@ -238,7 +238,7 @@ def _read_state(plain: Any) -> StoredState:
     ttl = plain.get("ttl")
     if ttl is not None:
         if not isinstance(ttl, dict) or ttl.get("time") not in {time.value for time in TtlTime}:
-            raise CorruptionError(f"a time to live makes no sense: {ttl!r:.80}")
+            raise CorruptionError(f"a time to live is malformed: {ttl!r:.80}")
         ttl = StoredTtl(_number(ttl, "micros", 1, 2**63 - 1), ttl["time"])
     try:
         name = check_state_name(plain.get("name"))
@@ -246,7 +246,7 @@ def _read_state(plain: Any) -> StoredState:
         user_key = _schema(plain.get("user_key")) if kind in ("map", TIMERS) else None
         namespace = _schema(plain.get("namespace"))
     except EmberstateError as error:
-        raise CorruptionError(f"the description of a state makes no sense: {error!s:.300}") from None
+        raise CorruptionError(f"the description of a state is malformed: {error!s:.300}") from None
     parts = [] if user_key is None or user_key.kind != "tuple" else [part.kind for part in user_key.items]
     if kind == TIMERS and (parts[:2] != ["int", "str"] or len(parts) != 3):
         raise CorruptionError(f"timers of queue {name!r:.60} are no (time, name, namespace)")

@@ -147,9 +147,9 @@ class Rows:
 
 
 def check_size(size: int) -> None:
-    """Refuse a row that no reader would take."""
+    """Reject a row that no reader would accept."""
     if size > MAX_CELL_BYTES:
         raise StateTypeError(
-            f"$: it takes {size} bytes encoded, a state file holds up to {MAX_CELL_BYTES} at once; keep it "
-            f"in parts, in a list or map state"
+            f"$: it takes {size} bytes encoded, a state file holds up to {MAX_CELL_BYTES} at once. Keep it "
+            f"in parts, in a list or map state."
         )

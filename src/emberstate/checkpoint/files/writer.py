@@ -1,12 +1,12 @@
-"""Writing state files: a delta of what changed since a snapshot, or a base of all that a snapshot saw.
+"""Writes state files: a delta of the changes since a snapshot, or a base of everything in a snapshot.
 
-A file is an Arrow IPC file (docs/format.md). Both writers give bytes; storing them is the caller's business.
+A file is an Arrow IPC file (docs/format.md). Both writers return bytes; the caller stores them.
 
-Invariants: the same logical state gives the same rows in the same order, in any process. A record batch of a
-base holds one key group. A file ends with an index and is nothing without its end.
+Invariants: equal logical state gives equal rows in the same order, in any process. A record batch of a base holds one
+key group. A file ends with an index and cannot be read without its end.
 
-Thread safety: `write_delta` runs on the backend's owner thread. A `BaseWriter` may run on any one thread
-while the owner goes on changing the backend, as long as its snapshot is live.
+Thread safety: `write_delta` runs on the backend's owner thread. A `BaseWriter` may run on any one thread while the
+owner changes the backend, as long as its snapshot is live.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What restores into a changed program decided, as a manifest stores it.
 
 `FileDecisions`: which states of a file are dropped, renamed or stamped. A file keeps the schema it was written with,
-so the decisions stand beside every reference to it, until a new base replaces the file.
+so the manifest stores the decisions beside every reference to it, until a new base replaces the file.
 
 `PastChoices`: the restore choices of earlier starts. A program is started again with the same choices, when the states
 that they name may be gone because a base has replaced the files. That is no mistake.

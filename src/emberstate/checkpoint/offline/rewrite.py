@@ -51,11 +51,11 @@ Progress = Callable[[int], None]
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorRewrite:
-    """What is to become of an operator; what is not said stays."""
+    """The changes of an operator."""
 
     name: str | None = None
     max_parallelism: int | None = None
-    #: As the savepoint calls them; timer queues are `timers/…`.
+    #: By their names in the savepoint; timer queues are `timers/…`.
     drop_states: frozenset[str] = frozenset()
     rename_states: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
@@ -70,14 +70,14 @@ def rewrite_savepoint(
     clock: Clock | None = None,
     progress: Progress | None = None,
 ) -> Manifest:
-    """Write what a savepoint (or a checkpoint that is pinned) holds to savepoint `name` of `target`, rewritten.
+    """Rewrite a savepoint (or a pinned checkpoint) to savepoint `name` of `target`.
 
-    `rewrites` says by operator what changes. `progress` is told of key groups that were read, per state, first of the
+    `rewrites` has the changes by operator. `progress` gets the number of key groups read, for each state, first of the
     original and then of the result.
 
     Raises:
         StorageExistsError: there is a savepoint of that name.
-        RestoreRefusedError: it cannot be done; the message says what to do. Nothing is left.
+        RestoreRefusedError: it is impossible; the message says what to do. Nothing was left behind.
     """
     todo = {operator.name: rewrites.get(operator.name, OperatorRewrite()) for operator in manifest.operators}
     unknown = sorted(rewrites.keys() - todo.keys())
@@ -130,7 +130,7 @@ class _OperatorWriter:
         self._digest = _Digest()
 
     def write(self) -> Operator:
-        """Write all files; the operator with them."""
+        """Write all files; return the operator with them."""
         parallelism = min(self._operator.parallelism, self._max_parallelism)
         slots: list[SlotChain] = []
         with contextlib.closing(self._groups()) as groups:

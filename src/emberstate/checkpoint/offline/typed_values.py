@@ -1,7 +1,7 @@
-"""From plain values, such as rows of a table hold, to values of a declared type: the inverse of `arrow_values`.
+"""Converts plain values, such as those of a table's rows, to values of a declared type: the inverse of `arrow_values`.
 
-A plain value is put into the form that is stored, encoded, and decoded by the type's own codec, which checks
-everything: what comes out is what a restore would give.
+A plain value is converted to the stored form, encoded, and decoded by the type's own codec, which checks everything: so
+the result is what a restore would return.
 
 | declared | plain |
 | --- | --- |
@@ -38,7 +38,7 @@ _RECORDS: Final = frozenset({"dataclass", "struct", "namedtuple", "typeddict"})
 
 
 def typed_maker(codec: Codec[Any], what: str) -> Callable[[Any], Any]:
-    """A function from plain values to values of the codec's type; `what` names them in messages.
+    """Return a function from plain values to values of the codec's type; `what` names them in messages.
 
     It raises StateTypeError for a plain value that is none.
 
@@ -52,7 +52,7 @@ def typed_maker(codec: Codec[Any], what: str) -> Callable[[Any], Any]:
     """
     if codec.node is None:
         raise StateDeclarationError(
-            f"{what} is pickled, and no column can hold such values: declare a type that is not pickled"
+            f"{what} is pickled, and no column can hold such values. Declare a type that is not pickled."
         )
     convert, decode = _converter(codec.node), codec.decode
 
@@ -148,7 +148,7 @@ def _union(node: Node) -> Convert:
 
 
 def _encoded(node: Node) -> Convert:
-    """Of values that share no type of column, the bytes."""
+    """Accept encoded bytes, for values that share no type of column."""
 
     def convert(plain: Any) -> Any:
         if not isinstance(plain, bytes):

@@ -1,11 +1,11 @@
-"""Reading one state of one checkpoint, or what changed in it since another: planned once, read in parts anywhere.
+"""`StateScan`: a read of one state of a checkpoint, or of its changes since another. Planned once, read in parts.
 
-A `StateScan` is what planning found: the checkpoint by its number and id, the key groups, the columns. It travels to
-whoever reads a part, who needs nothing else; all parts have the same columns. Only files of the key groups that are
-asked for are read, deltas apart, whose batches hold several.
+A scan has the checkpoint's number and id, the key groups and the columns. It travels to every reader of a part, which
+needs nothing else; all parts have the same columns. Only files of the requested key groups are read, apart from deltas,
+whose batches hold several.
 
-The checkpoint is not pinned: if it is collected before a part is read, that raises CheckpointCollectedError. Who reads
-for longer pins it (`pins`), or reads a savepoint.
+The scan does not pin the checkpoint: if it is collected before a part is read, that raises CheckpointCollectedError.
+For long reads pin it (`pins`), or read a savepoint.
 
 Thread safety: a scan is immutable.
 """
@@ -128,11 +128,11 @@ def plan_scan(
     key: Any = None,
     key_groups: Iterable[int] | None = None,
 ) -> StateScan:
-    """Find out what is to be read; `operator` may be left out if there is one.
+    """Plan a read; `operator` may be omitted if there is one.
 
     Raises:
-        CheckpointCollectedError: a checkpoint is not there.
-        StateDeclarationError: it has no such operator or state, or the key is none of it.
+        CheckpointCollectedError: a checkpoint does not exist.
+        StateDeclarationError: it has no such operator or state, or the key is not of its type.
     """
     with contextlib.ExitStack() as stack:
         reader = stack.enter_context(CheckpointReader.open(location, checkpoint, savepoint=savepoint))

@@ -1,3 +1,3 @@
-"""From a manifest back to a backend: which files and which part of them, whether the states still fit, what to drop or
-keep, and loading the rows. Imports `files` and `manifest`.
+"""From a manifest back to a backend: checks that the stored states fit the program, applies its choices, and loads the
+rows. Imports `files` and `manifest`.
 """
