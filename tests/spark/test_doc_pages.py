@@ -44,7 +44,7 @@ def drivers(tmp_path: Path) -> Iterator[dict[str, str]]:
 
 
 #: They start drivers of their own, or several queries, or wait for the clock.
-_LONG = ("quickstart.md", "savepoints.md", "heartbeat-and-time.md", "recover.md", "rescale.md")
+_LONG = ("quickstart.md", "savepoints.md", "heartbeat-and-time.md", "pipelines.md", "recover.md", "rescale.md")
 
 
 @pytest.mark.parametrize(
