@@ -54,12 +54,12 @@ class CrashPoint(enum.Enum):
 
 
 class _Crash(BaseException):
-    """All that is in memory is lost."""
+    """Everything in memory is lost."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Work:
-    """What a transaction is given: broadcast rows, and the keyed rows of every slot."""
+    """Input of a transaction: broadcast rows, and the keyed rows of every slot."""
 
     broadcast: pa.RecordBatch | None = None
     slots: tuple[pa.RecordBatch | None, ...] = ()
@@ -67,7 +67,7 @@ class Work:
 
 @dataclasses.dataclass(slots=True)
 class JobStatistics:
-    """What a job has done, over all its openings."""
+    """Counts of a job, over all its openings."""
 
     transactions: int = 0
     roll_backs: int = 0
@@ -118,7 +118,7 @@ class LocalJob:
         self._slots = [self._new_slot() for _ in range(spec.parallelism)]
 
     def verdict(self, spec: StageSpec, choices: RestoreChoices, number: int) -> RestoreVerdict:
-        """What would become of the states of a checkpoint under this program; nothing is changed."""
+        """Return what a restore of a checkpoint would do with each state under this program; changes nothing."""
         manifest = read_checkpoint(self.storage, number)
         template = spec.open_template()
         try:
@@ -137,7 +137,7 @@ class LocalJob:
     def crash(self) -> None:
         """Lose everything but the storage, as a killed process does, and open again."""
         self.statistics.crashes += 1
-        self._slots, self._template = [], None  # not closed: nobody gets to
+        self._slots, self._template = [], None  # not closed: a killed process closes nothing
         self.open(self.spec, self._choices)
 
     def close(self) -> None:
@@ -149,7 +149,7 @@ class LocalJob:
             self._template.close()
             self._template = None
 
-    # -- looking at it --------------------------------------------------------------------------------------
+    # -- monitoring -----------------------------------------------------------------------------------------
 
     @property
     def coordinator(self) -> CheckpointCoordinator:
@@ -203,7 +203,7 @@ class LocalJob:
     # -- transactions ---------------------------------------------------------------------------------------
 
     def run(self, work: Work, watermark: int | None, crash: CrashPoint | None = None) -> dict[str, list[Row]]:
-        """Run a transaction to its end, through a crash if one is asked for; what it put out, delivered once.
+        """Run a transaction to its end, through a crash if one is asked for; return its outputs, delivered once.
 
         What the function raises is raised, and nothing has happened then.
         """
@@ -261,7 +261,7 @@ class LocalJob:
         return [Acknowledgement.from_bytes(one.to_bytes()) for one in acknowledgements]
 
     def _undo(self, transaction: Transaction, started: list[OperatorSlot]) -> None:
-        """Have it that the transaction was never begun: a test goes on with other rows at another time."""
+        """Undo the begin of a transaction: a test goes on with other rows at another time."""
         for slot in started:
             slot.roll_back()
         self.statistics.roll_backs += 1

@@ -1,4 +1,4 @@
-"""The round trip that every transaction of a harness makes: what was committed is restored, and compared.
+"""The round trip after every transaction of a harness: restores what was committed, and compares.
 
 A checkpoint's files are restored into a backend of its own, and every entry of both is encoded: the bytes must be
 the same, for every key group of the slot, whatever the transaction touched. So a value that does not survive its
@@ -95,7 +95,7 @@ _Place = tuple[str, Any, Any]  # state or queue, key, namespace
 
 
 def _entries(backend: KeyedStateBackend, snapshot: KeyedStateSnapshot) -> dict[_Place, _Entry]:
-    """All that a snapshot saw, but for what had expired."""
+    """Return the entries of a snapshot, without expired ones."""
     found: dict[_Place, _Entry] = {}
     for binding in bindings_of(backend, snapshot):
         read = snapshot.timers if binding.codec is None else snapshot.entries

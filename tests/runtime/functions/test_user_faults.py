@@ -156,7 +156,7 @@ def returns_value(function: Any, ctx: Any) -> Any:
         (("1",), "column n is bigint, found str ('1') in row ('1',)"),
         ((1.0,), "column n is bigint, found float (1.0)"),
         ((datetime(2026, 1, 1),), "column n is bigint, found datetime"),
-        (returns_value, "a generator returned (2,), which nobody gets: yield it"),
+        (returns_value, "a generator returned (2,), which is lost: yield it"),
     ],
 )
 def test_outputs_that_are_refused(row: Any, message: str) -> None:

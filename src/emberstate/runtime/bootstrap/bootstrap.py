@@ -115,5 +115,5 @@ def _by_key_group(table: pa.Table, plan: BootstrapPlan) -> pa.Table:
             try:
                 groups.append(group_of(schema.normalise(key)))
             except EmberstateError:
-                groups.append(0)  # what is wrong with it is said, with its row, when the row is read
+                groups.append(0)  # the error is raised, with its row, when the row is read
     return table.take(pc.sort_indices(pa.array(groups, pa.int32())))

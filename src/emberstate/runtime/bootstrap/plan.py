@@ -102,7 +102,7 @@ def needed_columns(names: Sequence[str], key: str | Sequence[str], columns: Colu
 
 
 class RowContents:
-    """Reads keys, and what they have, from record batches of a plan's rows."""
+    """Reads keys and the content of their states from record batches of a plan's rows."""
 
     def __init__(self, plan: BootstrapPlan) -> None:
         self._row_type = plan.row_type
@@ -122,7 +122,8 @@ class RowContents:
             if key is None or (len(keys) > 1 and None in key):
                 raise RowTypeError(
                     f"a row has no key: {', '.join(self._key_columns)} is {key!r}, in {values!r:.300}. Filter such "
-                    f"rows out first"
+                    f"rows out first",
+                    column=self._key_columns[0] if len(self._key_columns) == 1 else None,
                 )
             contents = {}
             for name, positions, read in self._reads:
@@ -216,7 +217,7 @@ def _chosen_columns(
 
 
 def _reader(state: StateDescriptor) -> Callable[..., Any]:
-    """From the cells of a row to what a state is to have, None for nothing."""
+    """Return a function from the cells of a row to the content of a state, None for nothing."""
     what = f"{state.kind} state {state.name!r}"
     make = typed_maker(state.codec, what)
     if isinstance(state, MapStateDescriptor):

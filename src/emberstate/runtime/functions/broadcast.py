@@ -1,8 +1,8 @@
 """Broadcast state: maps that belong to no key, the same in every slot, and stored once.
 
-They live in a backend of their own, with one key group and one key. Every slot has it and changes it alike;
-the files of one slot serve all. That holds only if nothing but broadcast rows changes it: elsewhere it is
-read-only, and reads give copies of what can change.
+They live in a backend of their own, with one key group and one key. Every slot has one and changes it in the same way,
+so the files of one slot serve all. Therefore only broadcast rows may change it: elsewhere it is read-only, and reads
+return copies of mutable values.
 
 Thread safety: the backend's owner thread.
 """
@@ -35,7 +35,8 @@ class BroadcastSide:
     def state(self, descriptor: StateDescriptor) -> BroadcastState:
         """The state of a descriptor, registered when it is first asked for."""
         if not isinstance(descriptor, MapStateDescriptor) or descriptor.ttl is not None:
-            raise StateDeclarationError(f"broadcast state is a map without time to live, found {descriptor!r:.200}")
+            what = f"broadcast state is a map without time to live, found {descriptor!r:.200}"
+            raise StateDeclarationError(what, state=getattr(descriptor, "name", None))
         known = self._handles.get(descriptor.name)
         if known is not None and known[0] is descriptor:
             return known[1]
@@ -44,7 +45,7 @@ class BroadcastSide:
         return state
 
     def enter(self) -> None:
-        """Be on the one key; a restore or a roll-back leaves it."""
+        """Make the one key current; a restore or a roll-back clears it."""
         self.backend.set_current_key(BROADCAST_KEY)
 
 

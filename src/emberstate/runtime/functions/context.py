@@ -1,12 +1,12 @@
-"""`FunctionContext`: what a function is told, and what it can ask for, while it runs.
+"""`FunctionContext`: key, times, timers, side outputs and states, for a function while it runs.
 
-One context serves a function from open to close. What it says is about the row or timer at hand; kept for
-later it says what is true then, or refuses.
+One context serves a function from open to close. It describes the current row or timer; a function that keeps it reads
+the values of the later moment, or gets an error.
 
-Times come twice: as aware datetimes, and in microseconds (`…_micros`) for those who compute with them.
+Every time has two forms: an aware datetime, and microseconds (`…_micros`) for computations.
 
-Thread safety: the operator's thread. Everything is refused on any other: by the time that thread asks, another row
-may be at hand, or another transaction.
+Thread safety: the operator's thread. Any other thread is rejected: when it asks, another row or transaction may be
+current.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ V = TypeVar("V")
 
 
 class FunctionContext:
-    """What a function gets as `ctx`."""
+    """The `ctx` of a function."""
 
     __slots__ = (
         "backend",
@@ -85,7 +85,7 @@ class FunctionContext:
     ) -> None:
         self.operator_name = operator_name
         self.timers = timers
-        self.time = 0  # of the row or timer at hand, if `timed`
+        self.time = 0  # of the current row or timer, if `timed`
         self.timed = False
         self.event_now = MIN_TIME
         self.processing_now = None
@@ -97,7 +97,7 @@ class FunctionContext:
         self.event_ttl = False  # whether a state's time to live passes in event time
         self.broadcast = broadcast
 
-    # -- the row or timer at hand ---------------------------------------------------------------------------
+    # -- the current row or timer ---------------------------------------------------------------------------
 
     @property
     def key(self) -> Any:
@@ -119,19 +119,19 @@ class FunctionContext:
 
     @property
     def watermark(self) -> datetime | None:
-        """How far event time has got: no timer up to here is left to fire; None before there is one."""
+        """How far event time has got: all timers up to here have fired. None before the first watermark."""
         self.key_context.check_owner()
         return None if self.event_now == MIN_TIME else from_micros(self.event_now)
 
     @property
     def watermark_micros(self) -> int:
-        """The same in microseconds; `emberstate.runtime.rows.times.MIN_TIME` before there is one."""
+        """The same in microseconds; `emberstate.runtime.rows.times.MIN_TIME` before the first watermark."""
         self.key_context.check_owner()
         return self.event_now
 
     @property
     def processing_time(self) -> datetime:
-        """The transaction's time: the same for all its rows, and for a rerun of it."""
+        """The transaction's time: the same for all its rows, and when it runs again."""
         self.key_context.check_owner()
         if self.processing_now is None:
             raise LifecycleError("there is no processing time outside a transaction, as in open()")
@@ -143,38 +143,38 @@ class FunctionContext:
         self.key_context.check_owner()
         return self.processing_now
 
-    # -- what leaves the function besides its outputs -------------------------------------------------------
+    # -- side outputs and counters --------------------------------------------------------------------------
 
     def output(self, name: str, row: Any) -> None:
-        """Put a row into a side output."""
+        """Emit a row to a side output."""
         self.key_context.check_owner()
         self.emit(name, row)
 
     def count(self, name: str, by: int = 1) -> None:
-        """Add to a counter of this operator; it is reported with the transaction, if that commits."""
+        """Add to a counter of this operator, which is reported when the transaction commits."""
         self.key_context.check_owner()
         self.counters[name] = self.counters.get(name, 0) + by
 
     # -- states by descriptor -------------------------------------------------------------------------------
 
     def get_value_state(self, descriptor: ValueStateDescriptor[T]) -> ValueState[T]:
-        """The value state of a descriptor; ask in `open`, so that a restore knows of it."""
+        """The value state of a descriptor. Call it in `open`, so that a restore knows the state."""
         return self._state(descriptor, ValueStateDescriptor)  # type: ignore[no-any-return]
 
     def get_list_state(self, descriptor: ListStateDescriptor[T]) -> ListState[T]:
-        """The list state of a descriptor; ask in `open`, so that a restore knows of it."""
+        """The list state of a descriptor. Call it in `open`, so that a restore knows the state."""
         return self._state(descriptor, ListStateDescriptor)  # type: ignore[no-any-return]
 
     def get_map_state(self, descriptor: MapStateDescriptor[K, V]) -> MapState[K, V]:
-        """The map state of a descriptor; ask in `open`, so that a restore knows of it."""
+        """The map state of a descriptor. Call it in `open`, so that a restore knows the state."""
         return self._state(descriptor, MapStateDescriptor)  # type: ignore[no-any-return]
 
     def get_reducing_state(self, descriptor: ReducingStateDescriptor[T]) -> ReducingState[T]:
-        """The reducing state of a descriptor; ask in `open`, so that a restore knows of it."""
+        """The reducing state of a descriptor. Call it in `open`, so that a restore knows the state."""
         return self._state(descriptor, ReducingStateDescriptor)  # type: ignore[no-any-return]
 
     def get_aggregating_state(self, descriptor: AggregatingStateDescriptor) -> AggregatingState[Any, Any]:
-        """The aggregating state of a descriptor; ask in `open`, so that a restore knows of it."""
+        """The aggregating state of a descriptor. Call it in `open`, so that a restore knows the state."""
         return self._state(descriptor, AggregatingStateDescriptor)  # type: ignore[no-any-return]
 
     def get_partitioned_state(
@@ -207,13 +207,13 @@ class FunctionContext:
     # -- broadcast state ------------------------------------------------------------------------------------
 
     def get_broadcast_state(self, descriptor: MapStateDescriptor[K, V]) -> MapState[K, V]:
-        """The broadcast state of a descriptor; ask in `open`, so that a restore knows of it."""
+        """The broadcast state of a descriptor. Call it in `open`, so that a restore knows the state."""
         return self._broadcast_side("get_broadcast_state").state(descriptor)
 
     def apply_to_keyed_state(
         self, descriptor: StateDescriptor, function: Callable[[Any, Any], None], *, namespace_type: Any = str
     ) -> None:
-        """Call `function(key, state)` for every key of this slot that has the state; for broadcast rows only."""
+        """Call `function(key, state)` for every key of this slot that has the state. Only for broadcast rows."""
         if not self._broadcast_side("apply_to_keyed_state").writable:
             raise LifecycleError("apply_to_keyed_state() reaches all keys: use it in process_broadcast_element only")
         self.backend.apply_to_all_keys(descriptor, function, namespace_type=namespace_type)
@@ -227,28 +227,28 @@ class FunctionContext:
     # -- for the operator -----------------------------------------------------------------------------------
 
     def forget(self) -> None:
-        """Have no row or timer at hand, and no counts."""
+        """Clear the current row or timer, and the counts."""
         self.counters = {}
         self.timed = False
 
     def set_timestamp(self, micros: int | None) -> None:
-        """Have a row or timer of that event time at hand."""
+        """Make a row or timer of that event time current."""
         self.timed = micros is not None
         self.time = 0 if micros is None else micros
 
     def set_processing_time(self, micros: int) -> None:
-        """Be in a transaction of that processing time."""
+        """Enter a transaction of that processing time."""
         self.processing_now = micros
         self.backend.ttl_clock.processing_time = micros
 
     def note(self, descriptor: StateDescriptor) -> None:
-        """Have the clock of times to live follow event time, if this state needs it."""
+        """Let the clock of times to live follow event time, if this state needs it."""
         if descriptor.ttl is not None and descriptor.ttl.time is TtlTime.EVENT and not self.event_ttl:
             self.event_ttl = True
             self.move_watermark(self.event_now)
 
     def move_watermark(self, micros: cython.longlong) -> None:
-        """Have event time stand at `micros`."""
+        """Set event time to `micros`."""
         self.event_now = micros
         if self.event_ttl:
             self.backend.ttl_clock.event_time = None if micros == MIN_TIME else micros

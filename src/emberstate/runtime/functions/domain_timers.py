@@ -1,6 +1,6 @@
 """The timers of one time domain, in microseconds: for the operator, and for functions such as windows.
 
-Invariant: no timer of the queue is earlier than `next_time`; so whether anything is due costs one comparison.
+Invariant: no timer of the queue is earlier than `next_time`; so one comparison tells whether a timer is due.
 
 Thread safety: the backend's owner thread.
 """
@@ -35,7 +35,7 @@ class KeyedTimer(NamedTuple):
 
     @property
     def time(self) -> datetime:
-        """When it was to fire."""
+        """The time it was registered for."""
         return from_micros(self.micros)
 
 
@@ -84,7 +84,7 @@ class DomainTimers:
         return self._keyed(timer)
 
     def refresh(self) -> None:
-        """Look at the queue, after a restore or roll-back changed it behind our back."""
+        """Read the queue again, after a restore or roll-back changed it."""
         head = self.queue.peek()
         self.next_time = MAX_TIME if head is None else head.time
 

@@ -1,8 +1,7 @@
 """What a user writes: a function of rows and timers of one key, with state.
 
-An instance is a prototype. An operator copies it, opens the copy, and makes a new copy when a transaction is
-rolled back: what a function keeps in its own attributes is a cache, never state. What cannot be copied, such
-as a connection, is made in `open`.
+An instance is a prototype. An operator copies it, opens the copy, and makes a new copy when a transaction is rolled
+back: attributes of a function are a cache, never state. Make what cannot be copied, such as a connection, in `open`.
 
 Outputs are rows: tuples or `Row`s in the order of the output's schema, or dicts by column name. A method
 yields them, or returns a list or iterator of them, or returns one tuple, `Row` or dict as the only one, or
@@ -28,7 +27,7 @@ Outputs = Iterable[OutputRow] | OutputRow | None
 
 
 class ProcessFunction:
-    """What all functions have: a beginning, an end, and timers."""
+    """Base of all functions: open, close, and timers."""
 
     #: The type of the namespaces of this function's timers; windows set it.
     timer_namespace_type: Any = str
@@ -40,24 +39,25 @@ class ProcessFunction:
         cls._declared = declared_states_of(cls)
 
     def open(self, ctx: FunctionContext) -> None:
-        """Get ready: called once, before any row, without a current key. Ask here for states by descriptor."""
+        """Prepare: called once, before any row, without a current key. Get states by descriptor here."""
 
     def close(self) -> None:
-        """Give up what `open` took."""
+        """Release what `open` acquired."""
 
     def on_timer(self, timer: KeyedTimer, ctx: FunctionContext) -> Outputs:
         """Handle a timer of the current key that fires now."""
         raise NotImplementedError
 
     def declared_states(self) -> list[Declaration]:
-        """The states this function says it uses; a function whose states depend on its arguments overrides it."""
+        """Return the declared states; a function whose states depend on its arguments overrides it."""
         return [state.declaration for state in self._declared.values()]
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in self._declared:
             raise StateDeclarationError(
                 f"{type(self).__qualname__}.{name} is a state and cannot be assigned: change what it holds "
-                f"(update, put, add, clear), or call the attribute something else"
+                f"(update, put, add, clear), or call the attribute something else",
+                state=type(self)._declared[name].declaration.descriptor.name,
             )
         object.__setattr__(self, name, value)
 
@@ -90,7 +90,7 @@ class KeyedProcessFunction(ProcessFunction):
         raise NotImplementedError
 
     def process_late_element(self, row: Any, ctx: FunctionContext) -> Outputs:
-        """Handle a row that is behind the watermark; overridden, it decides what becomes of such rows.
+        """Handle a row that is behind the watermark; overridden, it decides what happens to such rows.
 
         Unless overridden, late rows are counted and dropped, or go to the late output if the operator has
         one. To treat them as all others, write `process_late_element = process_element`.

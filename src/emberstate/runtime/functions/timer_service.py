@@ -35,11 +35,11 @@ class TimerService:
         )
 
     def register_event_time(self, name: str, when: datetime, namespace: Hashable = VOID_NAMESPACE) -> bool:
-        """Have `on_timer` called when event time reaches `when`; False if that timer was there already."""
+        """Register a timer: `on_timer` is called when event time reaches `when`. False if it existed already."""
         return self.event.register(name, to_micros(when, f"the time of timer {name!r}"), namespace)
 
     def register_processing_time(self, name: str, when: datetime, namespace: Hashable = VOID_NAMESPACE) -> bool:
-        """Have `on_timer` called when processing time reaches `when`; False if it was there already."""
+        """Register a timer: `on_timer` is called when processing time reaches `when`. False if it existed already."""
         return self.processing.register(name, to_micros(when, f"the time of timer {name!r}"), namespace)
 
     def delete_event_time(self, name: str, when: datetime, namespace: Hashable = VOID_NAMESPACE) -> bool:

@@ -31,7 +31,7 @@ HELD_ROWS_DUE: Final = "held-rows due"
 
 _TIMER: Final = "rows"
 _ORIGIN: Final = operator.itemgetter(0)
-#: So many rows are given back at a time, or a few more.
+#: About so many rows are handed back at a time.
 _TOGETHER: Final = 1_000
 
 
@@ -58,7 +58,7 @@ class HeldRows:
         self._due = backend.get_timer_queue(HELD_ROWS_DUE)
 
     def hold(self, data: InputRows, watermark: int) -> None:
-        """Take rows in; those before `watermark`, which event time has got to, have their place there."""
+        """Hold rows; a row before `watermark`, the current event time, gets its place there."""
         assert data.times is not None
         context, rows, due = self._backend.context, self._rows, self._due
         for position, row in enumerate(data.rows()):
@@ -70,7 +70,7 @@ class HeldRows:
             due.register(place, _TIMER)
 
     def take(self, last: int) -> Iterator[InputRows | LateRow]:
-        """The rows whose place is at most `last`, in order, many together or a late one; they are held no longer."""
+        """Yield the rows whose place is at most `last`, in order, many together or one late row, and release them."""
         context = self._backend.context
         pending = _Pending()
         while (timer := self._due.poll(last)) is not None:
@@ -108,7 +108,7 @@ class _Pending:
         self._times.append(time)
 
     def take(self) -> Iterator[InputRows]:
-        """All of them, if there are any; there are none afterwards."""
+        """Yield all rows, if there are any, and clear them."""
         if self.rows:
             made = InputRows(self._keys, memoryview(self._groups), memoryview(self._times), self.rows, [], tuple)
             self._reset()

@@ -1,5 +1,5 @@
 # cython: boundscheck=False, wraparound=False
-"""The loop over rows: key, time, call, outputs, timers that became due. Everything else is the operator's.
+"""The loop over rows: sets key and time, calls the function, collects outputs, and fires timers that became due.
 
 Thread safety: the operator's thread.
 """
@@ -31,11 +31,11 @@ if not cython.compiled:  # compiled, these are C functions of .pxd files
 
 
 def collect(result: Any, rows: list[Any]) -> None:
-    """Append the output rows that a function's result, which is not None, stands for."""
+    """Append the output rows of a function's result, which is not None."""
     if type(result) is GeneratorType:
         returned = take_all(result, rows)
         if returned is not None:
-            raise RowTypeError(f"a generator returned {returned!r:.100}, which nobody gets: yield it")
+            raise RowTypeError(f"a generator returned {returned!r:.100}, which is lost: yield it")
     elif isinstance(result, (tuple, Mapping)):
         rows.append(result)
     elif isinstance(result, (list, Iterator)):
@@ -48,7 +48,7 @@ def collect(result: Any, rows: list[Any]) -> None:
 
 
 class ElementLoop:
-    """What the loop needs to know; the operator sets it up and changes it as time goes on."""
+    """The loop and its settings, which the operator changes as time advances."""
 
     __slots__ = (
         "advance",
@@ -111,7 +111,7 @@ class ElementLoop:
         late: Callable[[Any, Any, Any, int, int], None],
         in_step: bool,
     ) -> None:
-        """`in_step`: a row of one input says that the other has come as far."""
+        """`in_step`: a row of one input shows that the other has got as far."""
         self.context = context
         self.key_context = key_context
         self.event = event
@@ -139,7 +139,7 @@ class ElementLoop:
         self.first_seen = self.second_seen = MIN_TIME
 
     def reach(self, watermark: int) -> None:
-        """Have rows before `watermark` be late, of every input."""
+        """Make rows before `watermark` late, of every input."""
         self.watermark = watermark
         self.first_seen = max(self.first_seen, watermark)
         self.second_seen = max(self.second_seen, watermark)

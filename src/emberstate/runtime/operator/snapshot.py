@@ -1,4 +1,4 @@
-"""`OperatorSnapshot`: what an operator can be rolled back to. Any thread may read and release it."""
+"""`OperatorSnapshot`: a point to roll an operator back to. Any thread may read and release it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from emberstate.state.keyed_state_snapshot import KeyedStateSnapshot
 
 
 class OperatorSnapshot:
-    """What an operator can be rolled back to; a context manager that releases it."""
+    """A point to roll an operator back to; as a context manager it releases itself."""
 
     __slots__ = ("broadcast", "keyed", "watermark")
 
@@ -19,7 +19,7 @@ class OperatorSnapshot:
         self.watermark = watermark
 
     def release(self) -> None:
-        """Give it up, from any thread."""
+        """Release it, from any thread."""
         self.keyed.release()
         if self.broadcast is not None:
             self.broadcast.release()

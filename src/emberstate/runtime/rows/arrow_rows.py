@@ -43,7 +43,7 @@ _KINDS: Final = {
     pa.large_binary(): "binary",
     pa.binary_view(): "binary",
 }
-#: What Arrow raises for a value that does not fit; a ValueError is that of a text with a lone surrogate.
+#: Arrow's errors for a value that does not fit; ValueError is for text with a lone surrogate.
 _REFUSED: Final = (pa.ArrowException, OverflowError, ValueError)
 
 
@@ -144,7 +144,7 @@ def read(array: pa.Array, type_: DataType) -> list[Any]:
 
 
 def _read_times(array: pa.Array, kind: str) -> list[Any]:
-    """Datetimes or dates; anything at all where there is a null."""
+    """Return datetimes or dates, with any value in the place of a null."""
     if kind == "date":
         return dates(array.cast(pa.date32()).view(pa.int32()).fill_null(0).to_pylist())
     whole = array if array.type.unit == "us" else array.cast(pa.timestamp("us", array.type.tz))
@@ -191,7 +191,7 @@ def batch_of(rows: list[Any], row_type: RowType) -> pa.RecordBatch:
     emberstate.errors.RowTypeError: column total is double, found str ('1.5') in row ('a', '1.5')
     """
     if not all_tuples(rows, len(row_type.columns)):
-        raise RowTypeError(f"there is a row that is no tuple of {len(row_type.columns)} values ({row_type.schema})")
+        raise RowTypeError(f"a row is no tuple of {len(row_type.columns)} values ({row_type.schema})")
     made = make_columns(rows, [CLASSES.get(column.type.kind) for column in row_type.columns])
     arrays = []
     for position, (column, values, fits) in enumerate(zip(row_type.columns, *made, strict=True)):
@@ -206,7 +206,7 @@ def batch_of(rows: list[Any], row_type: RowType) -> pa.RecordBatch:
 
 
 def _refusal(rows: list[Any], position: int, column: Column, error: Exception) -> RowTypeError:
-    """Which row it was: the first whose value alone is refused as well."""
+    """Return the error of the first row whose value is rejected on its own."""
     for row in rows:
         try:
             check_value(row[position], column.type, column.nullable)

@@ -1,4 +1,4 @@
-"""`Emissions`: of every row that an operator puts out, for whom and when: what the next stage orders its rows by.
+"""`Emissions`: the origin of every row that an operator emits, its key and time. The next stage orders rows by it.
 
 Where a stage with event time follows, two columns go along with the rows of the main output, which no sink sees: the
 bytes of the key that a row was put out for, and how far event time had got there. Rows of one key come in the order in
@@ -31,23 +31,23 @@ class EventClock(Protocol):
 
 
 class Emissions:
-    """The origins of the rows of one output, noted whenever a function has had the word."""
+    """The origins of the rows of one output, noted after every call of the function."""
 
     __slots__ = ("_context", "_encode", "_keys", "_rows", "moving", "origins")
 
     def __init__(self, rows: list[Any], context: EventClock, keys: KeyContext) -> None:
-        """`rows` is where they are appended."""
+        """`rows` is the list that rows are appended to."""
         self._rows = rows
         self._context = context
         self._keys = keys
         self._encode = key_bytes(keys.key_schema).encode
-        #: Whether event time is on its way to the timer at hand, rather than there already.
+        #: Whether event time is still on its way to the current timer.
         self.moving = False
-        #: Those of `rows` up to the last note.
+        #: The origins of `rows` up to the last note.
         self.origins: list[Origin] = []
 
     def note(self) -> None:
-        """What came since the last note is of the row or timer at hand."""
+        """Note the current row or timer as the origin of the rows since the last note."""
         new = len(self._rows) - len(self.origins)
         if new:
             key = self._keys.key  # none for a broadcast row
@@ -55,7 +55,7 @@ class Emissions:
             self.origins += [(b"" if key is None else self._encode(key), reached)] * new
 
     def attach(self) -> list[Any]:
-        """The rows, which are tuples, with their origins; what is noted from here on is of other rows."""
+        """Return the rows, which are tuples, with their origins, and start over."""
         rows = [(*row, *origin) for row, origin in zip(self._rows, self.origins, strict=True)]
         self.origins = []
         return rows

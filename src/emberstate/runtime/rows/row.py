@@ -40,7 +40,7 @@ from emberstate.errors import RowTypeError, StateDeclarationError
 from emberstate.runtime.rows.data_types import Column, DataType, check_columns, parse_schema, parse_type, schema_text
 from emberstate.runtime.rows.row_checks import CLASSES
 
-# Python's own accessor of a named tuple's field, which no other way of writing one is as fast as.
+# Python's own accessor of a named tuple's field: nothing else is as fast.
 _field: Any = type(vars(namedtuple("_Sample", "a"))["a"])
 
 
@@ -52,7 +52,7 @@ class _RowMeta(type):
 
 
 class Row(tuple[Any, ...], metaclass=_RowMeta):
-    """A row. The classes that `RowType` makes have what stands here, and are NamedTuples to the codecs."""
+    """A row. The classes that `RowType` makes have these methods, and are NamedTuples to the codecs."""
 
     __slots__ = ()
 
@@ -137,7 +137,7 @@ _PYTHON: Final[dict[str, Any]] = {
 
 
 def python_type(column: Column) -> Any:
-    """The type of a column's values, for a state that is to hold them.
+    """Return the type of a column's values, for a state that holds them.
 
     >>> python_type(Column("tags", parse_type("array<string>"), nullable=False))
     list[str | None]
@@ -171,7 +171,7 @@ class RowType:
     schema: str
 
     def __new__(cls, columns: Iterable[Column]) -> RowType:
-        """The row type with these columns: the one that there is, or a new one."""
+        """Return the row type with these columns, an existing one if there is one."""
         columns = tuple(columns)
         with _making:
             found = _made.get(columns)
@@ -205,13 +205,13 @@ class RowType:
         return cls(Column(name, type_ if isinstance(type_, DataType) else parse_type(type_)) for name, type_ in pairs)
 
     def row(self, *values: Any, **named: Any) -> Row:
-        """A row of these values: all by position, or all by name; nothing about their types is checked."""
+        """Return a row of these values: all by position, or all by name. Types are not checked."""
         if named:
             return self.row_class(*self._by_name(named)) if not values else self._refuse_mix(values, named)
         return self.row_class(*values)
 
     def coerce(self, value: Any) -> Row:
-        """The row that a tuple, a dict by column name, or a row stands for."""
+        """Return the row of a tuple, a dict by column name, or a row."""
         if isinstance(value, Mapping):
             return self.row_class(*self._by_name(value))
         if not isinstance(value, tuple):
@@ -231,7 +231,7 @@ class RowType:
         raise RowTypeError(f"a row is given by position or by name, not both: {values!r} and {dict(named)!r}")
 
     def position(self, name: str) -> int:
-        """Where a column stands."""
+        """Return the position of a column."""
         try:
             return self.names.index(name)
         except ValueError:
@@ -244,6 +244,6 @@ class RowType:
         return RowType.of, (self.schema,)
 
 
-# The row types that something still uses. One with structs makes theirs meanwhile: the lock can be taken twice.
+# The row types in use. Making one with structs makes theirs too: the lock is reentrant.
 _made: WeakValueDictionary[tuple[Column, ...], RowType] = WeakValueDictionary()
 _making: Final = threading.RLock()

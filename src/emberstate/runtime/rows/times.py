@@ -12,7 +12,7 @@ from typing import Any, Final
 from emberstate.errors import StateTypeError
 from emberstate.keygroups.spark_hash import micros_since_epoch
 
-#: The watermark before there is one, and after the last row.
+#: The watermark before the first row, and after the last.
 MIN_TIME: Final = -(2**63)
 MAX_TIME: Final = 2**63 - 1
 
@@ -23,12 +23,12 @@ LAST_TIME: Final = micros_since_epoch(datetime.max.replace(tzinfo=UTC))
 
 
 def from_micros(micros: int) -> datetime:
-    """The aware UTC datetime; what lies outside the years 1 to 9999 becomes the nearest that does not."""
+    """Return the aware UTC datetime, clamped to the years 1 to 9999."""
     return EPOCH + timedelta(microseconds=min(max(micros, FIRST_TIME), LAST_TIME))
 
 
 def to_micros(when: Any, what: str) -> int:
-    """Microseconds of an aware datetime; `what` names it in messages."""
+    """Return the microseconds of an aware datetime; `what` names it in messages."""
     if not isinstance(when, datetime) or when.utcoffset() is None:
         way_out = ""
         if isinstance(when, datetime):
