@@ -15,6 +15,8 @@ import pytest
 
 from emberstate.codec import codec_for, compare, key_codec_for, pickle_codec
 from emberstate.errors import CodecError, StateDeclarationError, StateTypeError
+from emberstate.runtime.functions.domain_timers import TimeDomain
+from emberstate.state.ttl.config import TtlUpdate
 from tests.raising import raising
 
 
@@ -157,3 +159,20 @@ def test_changing_the_codec_is_refused() -> None:
         verdict = compare(stored.schema, present)
         assert verdict.kind == "refused" and "codec" in verdict.reason
     assert compare(pickle_codec(int).schema, pickle_codec(int)).kind == "compatible"
+
+
+@pytest.mark.parametrize(
+    ("value", "module", "before"),
+    [
+        (TimeDomain.EVENT, "emberstate.runtime.functions.domain_timers", "emberstate.runtime.domain_timers"),
+        (TtlUpdate.ON_READ_AND_WRITE, "emberstate.state.ttl.config", "emberstate.state.ttl"),
+    ],
+)
+def test_pickles_name_classes_where_they_were(value: Any, module: str, before: str) -> None:
+    """Catches: state of an earlier version that cannot be read because a class of the library has moved."""
+    data = pickle.dumps(value, 0).replace(module.encode(), before.encode())
+    assert before.encode() in data and module.encode() not in data
+    for allowed in (before, module, type(value)):
+        codec = pickle_codec(allow=[allowed])
+        assert codec.decode(data) is value
+        assert codec.decode(codec.encode(value)) is value

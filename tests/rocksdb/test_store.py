@@ -13,6 +13,7 @@ import pytest
 import rocksdict
 
 from emberstate.errors import CodecError, StorageError
+from emberstate.rocksdb.store import Point, RocksDBStore
 from emberstate.rocksdb.touched_keys import MOST_RUNS, TouchedKeys, read_run, write_run
 from emberstate.state.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 from emberstate.state.ttl.config import TtlConfig
@@ -211,3 +212,33 @@ def test_an_iteration_notices_what_a_clean_up_removes(make_backend: BackendFacto
     with pytest.raises(RuntimeError, match="during iteration"):
         next(walk)
     assert dict(state.items()) == {number: number for number in range(5, 10)}
+
+
+def test_a_point_that_another_thread_releases_meanwhile_is_not_checked(
+    make_backend: BackendFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Catches: a check of the invariants that fails since a base was written, and its snapshot released, meanwhile."""
+    backend = make_backend()
+    backend.set_current_key("ann")
+    state = backend.get_partitioned_state(ValueStateDescriptor("v", str))
+    state.update("x")
+    snapshots = [backend.snapshot(), backend.snapshot()]
+    settle = RocksDBStore.settle
+
+    def released_then_settled(store: RocksDBStore) -> None:
+        snapshots[0].release()
+        settle(store)
+
+    before = backend._store.points
+    scan = Point.scan
+
+    def scanned(point: Point, prefix: bytes) -> Any:
+        found = list(scan(point, prefix))
+        if point is snapshots[0].point:
+            monkeypatch.setattr(RocksDBStore, "settle", released_then_settled)
+        return found
+
+    monkeypatch.setattr(Point, "scan", scanned)
+    backend.check_invariants()
+    assert (before, backend._store.points) == (2, 1)
+    snapshots[1].release()
