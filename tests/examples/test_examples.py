@@ -67,7 +67,9 @@ def test_it_runs(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.reliability(23)
-@pytest.mark.parametrize("backend", sorted(BACKENDS))
+@pytest.mark.parametrize(
+    "backend", ["fs", *(pytest.param(name, marks=pytest.mark.long) for name in sorted(BACKENDS) if name != "fs")]
+)
 @pytest.mark.parametrize("name", sorted(JOBS))
 def test_crashes_and_rescales_change_nothing(name: str, backend: str, tmp_path: Path) -> None:
     """Catches: a job whose results depend on how its input was cut, on crashes, or on the number of slots."""

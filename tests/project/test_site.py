@@ -35,6 +35,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("package", PUBLIC)
 def test_the_reference_has_all_public_names(package: str, built: Path) -> None:
     """Catches: a site that does not build strictly; a public class or function whose docstring is on no page."""
@@ -46,11 +47,13 @@ def test_the_reference_has_all_public_names(package: str, built: Path) -> None:
     assert [name for name in names if f'id="{package}.{name}"' not in text] == []
 
 
+@pytest.mark.long
 def test_examples_are_shown(built: Path) -> None:
     """Catches: a reference without the examples that docstrings have."""
     assert "&gt;&gt;&gt;" in (built / "api" / "emberstate.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.long
 def test_the_site_fetches_nothing(built: Path) -> None:
     """Catches: a font, script or style sheet from the network, which tells others what is read, and fails offline."""
     pages = list(built.rglob("*.html"))

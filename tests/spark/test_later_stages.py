@@ -85,8 +85,9 @@ def auctions(stream: Stream, parallelism: int, kept: Kept, kind: str = "fs") -> 
     return second.process("last three", LastThree(), "seller string, closed timestamp, total bigint").sink(kept)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
-    ("parts", "parallelism", "kind"), [(3, 2, "rocksdb"), pytest.param(7, 3, "fs", marks=pytest.mark.long)]
+    ("parts", "parallelism", "kind"), [(3, 2, "rocksdb"), (7, 3, "fs")]
 )
 def test_a_second_stage_does_not_depend_on_the_cut(stream: Stream, parts: int, parallelism: int, kind: str) -> None:
     """Catches: rows that reach a later stage before older ones; ties in the order of slots; a slot that lags behind."""

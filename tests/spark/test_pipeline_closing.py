@@ -19,6 +19,7 @@ from tests.spark.streams import Kept, Stream, at
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.long
 def test_what_is_available_is_closed_and_gone_on_with(stream: Stream) -> None:
     """Catches: windows that the last rows close and that stay open, in the first stage or the second; a batch of all
     files, though each is to be one; batch numbers that are not Spark's; time that is lost between two starts."""

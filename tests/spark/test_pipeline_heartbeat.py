@@ -77,6 +77,7 @@ def test_event_time_goes_on_after_the_idle_timeout(stream: Stream) -> None:
     assert kept.rows == [("a", at(0), at(1), 3)]
 
 
+@pytest.mark.long
 def test_an_idle_watermark_goes_on_after_a_restart(stream: Stream) -> None:
     """Catches: a restart after which event time stands still for as long as the stream was idle before."""
     clock = ManualClock(micros(0))

@@ -57,7 +57,7 @@ def test_what_is_said_of_a_batch_is_true(stream: Stream, caplog: pytest.LogCaptu
     assert sorted(kept.rows) == sorted(totals(given[:40]))
 
 
-@pytest.mark.parametrize("kind", ["fs", "rocksdb"])
+@pytest.mark.parametrize("kind", [pytest.param("fs", marks=pytest.mark.long), "rocksdb"])
 def test_entries_are_those_of_the_slots(stream: Stream, kind: str) -> None:
     """Catches: a number of entries that is always 0 on RocksDB, or that does not follow restores and new keys."""
     given = events(60)

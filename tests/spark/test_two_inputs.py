@@ -40,6 +40,7 @@ def waiting(stream: Stream, kept: Kept, parallelism: int = 2) -> es.Pipeline:
     return both.process("wait", Waiting(), "key string, what string").sink(kept)
 
 
+@pytest.mark.long
 def test_the_input_that_is_behind_holds_the_watermark(stream: Stream) -> None:
     """Catches: a slower topic whose rows are late; nobody saying which input keeps windows open."""
     spark, kept = stream.spark, Kept()

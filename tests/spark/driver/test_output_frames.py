@@ -39,6 +39,7 @@ def astray(size: int) -> bytes:
     return content.replace(struct.pack("<2i", 0, size), struct.pack("<2i", 0, 2**31 - 1))
 
 
+@pytest.mark.long
 @pytest.mark.reliability(27)
 def test_hostile_outputs_are_refused_on_the_driver_and_in_tasks(spark: Any, tmp_path: Path) -> None:
     """Catches: outputs that are taken at their word: the driver's memory filled by 15 KB, and offsets that raise

@@ -50,6 +50,7 @@ def run(spark: SparkSession, job: Job, rows: Rows) -> tuple[SlotAnswer, dict[str
     return answer, job.commit(transaction, answer), row.pids
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.slow
 def test_slots_live_between_tasks_and_end_with_spark(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -119,6 +119,7 @@ def test_some_keys_and_columns_only(spark: SparkSession, job: Path) -> None:
     assert chosen.filter("key = 'c7'").collect() == [(2.0, "c7")]
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_any_checkpoint_and_what_changed(spark: SparkSession, job: Path) -> None:
     """Catches: another checkpoint than asked for; a change feed that is not one."""
@@ -131,6 +132,7 @@ def test_any_checkpoint_and_what_changed(spark: SparkSession, job: Path) -> None
     ]
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_the_states_are_listed(spark: SparkSession, job: Path) -> None:
     """Catches: a user who cannot find out what there is."""
@@ -142,6 +144,7 @@ def test_the_states_are_listed(spark: SparkSession, job: Path) -> None:
     assert (seen.kind, seen.user_key_type, seen.value_type, seen.ttl) == ("map", "str", "int", timedelta(hours=1))
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_a_dataframe_shows_one_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
     """Catches: a DataFrame whose rows are of another checkpoint each time; one that is gone, unnamed."""
@@ -263,6 +266,7 @@ def test_a_write_that_cannot_work_writes_nothing(tmp_path: Path, options: dict[s
     assert files(tmp_path / "x") == []
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_a_write_that_fails_leaves_nothing(spark: SparkSession, tmp_path: Path) -> None:
     """Catches: a key that comes twice in two tasks; files without a savepoint; a savepoint that is changed."""
