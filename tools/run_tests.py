@@ -62,15 +62,18 @@ class Run:
 
 
 REST = ["src", "tests", *(f"--ignore={path}" for path in (*SPARK, *PROCESSES))]
+SHARED = [*SPARK, *(f"--ignore={path}" for path in PROCESSES)]
 QUICK = (
     Run("compiled", REST),
-    Run("spark", [*SPARK, *(f"--ignore={path}" for path in PROCESSES)]),
+    Run("spark", SHARED),
     Run("processes", PROCESSES),
     Run("interpreted", [*ENGINE, MODE_TEST], interpreted=True),
     Run("check", command=("make", "--no-print-directory", "check")),
 )
 LONG = (
-    Run("long", ["-m", "long", "tests"]),
+    Run("long-spark", ["-m", "long", *SHARED]),
+    Run("long-processes", ["-m", "long", *PROCESSES]),
+    Run("long", ["-m", "long", *REST]),
     Run("examples", ["-m", "hypothesis", "tests"], all_examples=True),
     Run("examples-interpreted", ["-m", "hypothesis", *ENGINE], interpreted=True, all_examples=True),
 )

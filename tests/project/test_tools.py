@@ -32,7 +32,7 @@ def test_no_report_is_a_failure(tmp_path: Path) -> None:
     assert run_tests.outcome(tmp_path / "none.xml", -11) == Outcome(False, 0, 0, 0)
 
 
-@pytest.mark.parametrize("failing", ["long", "examples", "examples-interpreted"])
+@pytest.mark.parametrize("failing", ["long-spark", "long-processes", "long", "examples", "examples-interpreted"])
 def test_the_long_part_fails_with_any_of_its_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
 ) -> None:
@@ -43,7 +43,8 @@ def test_the_long_part_fails_with_any_of_its_runs(
     monkeypatch.setattr(run_tests, "carry_out", lambda run, _: Outcome(run.name != failing, 0, 0, 0))
     assert run_tests.main(["--long"]) == 1
     tries_all = {run.name: run.environment.get("EMBERSTATE_EXAMPLES") == "all" for run in run_tests.LONG}
-    assert tries_all == {"long": False, "examples": True, "examples-interpreted": True}
+    assert {name for name, tries in tries_all.items() if tries} == {"examples", "examples-interpreted"}
+    assert len(tries_all) == 5
 
 
 def test_the_quick_part_leaves_nothing_out() -> None:
