@@ -1,6 +1,6 @@
 """Public names of a package, each imported from its module on first use.
 
-A package's face must not import its rooms: whoever imports one room would import them all, and slots would start
+A package's face does not import its rooms: importing one room would import them all, and slots would start
 slower.
 """
 

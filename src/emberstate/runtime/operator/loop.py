@@ -156,7 +156,7 @@ class ElementLoop:
     ) -> None:
         """Handle rows, made or as columns, each with its canonical key, key group, event time and number of its input.
 
-        If it raises, `position` is the row at which it did, and `user_code` whether the function had the word.
+        If it raises, `position` is the row at which it did, and `user_code` whether user code raised.
         """
         self.groups = groups
         self.times = times
