@@ -33,10 +33,8 @@ _SAFE: Final = frozenset(
 )
 #: Modules that were moved: older pickles name their classes by the old ones.
 _MOVED: Final = {
-    "emberstate.runtime.row": "emberstate.runtime.rows.row",
     "emberstate.runtime.domain_timers": "emberstate.runtime.functions.domain_timers",
     "emberstate.state.ttl": "emberstate.state.ttl.config",
-    "emberstate.state.stamped": "emberstate.state.ttl.stamped",
 }
 
 
