@@ -27,6 +27,9 @@ PLACE: Place = {
     "field": "$[0]",
     "batch": 12,
     "checkpoint": 13,
+    "option": "size",
+    "expected": ("int", "string"),
+    "found": "double",
 }
 
 

@@ -1,7 +1,7 @@
 """The exceptions of Emberstate: one small tree, a class for each thing that a caller or an operator does differently.
 
 Every class is also the nearest built-in, so that code which knows nothing of Emberstate catches it too.
-A message says what happened, where, what was expected and found, and what to do next. The place is in attributes, too:
+A message says what happened, where, what was expected and found, and what to do next. That is in attributes, too:
 `error.state`, `error.batch` and so on, None where it does not apply. Attributes travel with a pickle, and from a slot
 to the driver. `emberstate.storage` adds a class for those who write: `StorageOutcomeUnknownError`.
 
@@ -16,7 +16,7 @@ from typing import Any, Self, TypedDict, Unpack, cast
 
 
 class Place(TypedDict, total=False):
-    """Where it happened."""
+    """Where it happened, and what differs there."""
 
     path: str | None
     operator: str | None
@@ -28,6 +28,9 @@ class Place(TypedDict, total=False):
     field: str | None
     batch: int | None
     checkpoint: int | None
+    option: str | None
+    expected: Any
+    found: Any
 
 
 class EmberstateError(Exception):
@@ -45,6 +48,11 @@ class EmberstateError(Exception):
     field: str | None = None
     batch: int | None = None
     checkpoint: int | None = None
+    #: The argument, setting or method that was declared wrong.
+    option: str | None = None
+    #: What is allowed there, and what is there instead; an object of the user's as text.
+    expected: Any = None
+    found: Any = None
 
     def __init__(self, *args: object, **place: Unpack[Place]) -> None:
         super().__init__(*args)

@@ -1,8 +1,8 @@
 """Durations and sizes as users write them. Never a bare number as a duration: nobody can see its unit.
 
->>> as_duration("1 hour 30 minutes", "the gap")
+>>> as_duration("1 hour 30 minutes", "gap", "session windows")
 datetime.timedelta(seconds=5400)
->>> as_bytes("256 MiB", "the memory"), as_bytes("1.5 GB", "the memory"), as_bytes(4096, "the memory")
+>>> as_bytes("256 MiB", "memory"), as_bytes("1.5 GB", "memory"), as_bytes(4096, "memory")
 (268435456, 1500000000, 4096)
 """
 
@@ -30,8 +30,8 @@ _PART: Final = re.compile(r"(\d{1,18}) *([a-z]+?)s?(?: +|$)")
 _MICROSECOND: Final = timedelta(microseconds=1)
 
 
-def as_duration(value: Any, what: str) -> timedelta:
-    """The duration that `value` stands for; `what` names it in messages."""
+def as_duration(value: Any, option: str, owner: str = "") -> timedelta:
+    """Return the duration that `value` stands for. Errors name its `option` and what that is an option of."""
     if isinstance(value, timedelta):
         return value
     total = timedelta(0)
@@ -46,14 +46,24 @@ def as_duration(value: Any, what: str) -> timedelta:
                 return total
     except (AttributeError, AssertionError, KeyError, OverflowError, TypeError):
         raise StateDeclarationError(
-            f'{what} must be a timedelta or text such as "10 seconds" (units: {", ".join(_DURATIONS)}), '
-            f"found {value!r:.100}"
+            f'{option_of(option, owner)} must be a timedelta or text such as "10 seconds" (units: '
+            f"{', '.join(_DURATIONS)}), found {value!r:.100}",
+            option=option,
         ) from None
 
 
-def as_micros(value: Any, what: str) -> int:
+def as_micros(value: Any, option: str, owner: str = "") -> int:
     """The same in whole microseconds."""
-    return as_duration(value, what) // _MICROSECOND
+    return as_duration(value, option, owner) // _MICROSECOND
+
+
+def option_of(option: str, owner: str) -> str:
+    """An option as messages name it.
+
+    >>> option_of("gap", "session windows"), option_of("heartbeat", "")
+    ('gap of session windows', 'heartbeat')
+    """
+    return f"{option} of {owner}" if owner else option
 
 
 _SIZES: Final = {
@@ -71,14 +81,15 @@ _BY_LOWER: Final = {unit.lower(): size for unit, size in _SIZES.items()}
 _SIZE: Final = re.compile(r" *([0-9]{1,18}(?:\.[0-9]{1,9})?) *([a-z]+) *", re.ASCII)
 
 
-def as_bytes(value: Any, what: str) -> int:
-    """The number of bytes that `value` stands for, which is positive; `what` names it in messages."""
+def as_bytes(value: Any, option: str, owner: str = "") -> int:
+    """Return the number of bytes that `value` stands for, which is positive. Errors as of `as_duration`."""
     size = value if type(value) is int else 0
     if isinstance(value, str) and (match := _SIZE.fullmatch(value.lower())) is not None:
         size = int(Decimal(match[1]) * _BY_LOWER.get(match[2], 0))
     if size <= 0:
         raise StateDeclarationError(
-            f'{what} must be a positive number of bytes, or text such as "256 MiB" (units: {", ".join(_SIZES)}), '
-            f"found {value!r:.100}"
+            f'{option_of(option, owner)} must be a positive number of bytes, or text such as "256 MiB" (units: '
+            f"{', '.join(_SIZES)}), found {value!r:.100}",
+            option=option,
         )
     return size

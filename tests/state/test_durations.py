@@ -10,6 +10,7 @@ import pytest
 from emberstate.errors import StateDeclarationError
 from emberstate.state.ttl.config import TtlConfig
 from emberstate.units import as_duration, as_micros
+from tests.raising import raising
 
 
 @pytest.mark.parametrize(
@@ -49,14 +50,14 @@ def test_text_is_read(text: str, expected: timedelta) -> None:
 )
 def test_all_else_is_refused(value: Any) -> None:
     """Catches: a bare number taken as seconds, a raw error of the parser."""
-    with pytest.raises(StateDeclarationError, match="the gap"):
-        as_duration(value, "the gap")
+    with raising(StateDeclarationError, option="gap"):
+        as_duration(value, "gap")
 
 
 def test_time_to_live_takes_text() -> None:
     """Catches: text kept as it is, and failing at the first read."""
     assert TtlConfig("1 hour").duration == timedelta(hours=1)
-    with pytest.raises(StateDeclarationError, match="positive"):
+    with raising(StateDeclarationError, option="duration"):
         TtlConfig("0 seconds")
-    with pytest.raises(StateDeclarationError, match="64 bits"):
+    with raising(StateDeclarationError, option="duration"):
         TtlConfig(timedelta.max)  # no file could hold it

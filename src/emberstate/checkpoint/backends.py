@@ -201,7 +201,7 @@ class RocksDBStateBackend(StateBackend):
     ) -> None:
         """Reject a memory that is too small for RocksDB, and a location that slots cannot reach."""
         self._checkpoints = FsStateBackend(uri, client_options=client_options)
-        self.memory = as_bytes(memory, "the memory of a RocksDBStateBackend")
+        self.memory = as_bytes(memory, "memory", "a RocksDBStateBackend")
         self.local_directory = None if local_directory is None else os.fspath(local_directory)
         _rocksdb().MemoryBudget.of(self.memory)  # fail here rather than in a slot
 

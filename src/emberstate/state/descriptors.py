@@ -33,9 +33,7 @@ _NAME = re.compile(r"[^\x00-\x1f\x7f/\\\ud800-\udfff]+")
 def check_state_name(name: object) -> str:
     """Return `name`, or raise if it cannot name a state. Names are stored with the state."""
     if not isinstance(name, str) or not name:
-        raise StateDeclarationError(
-            f"a state needs a name, got {name!r}: a restart finds the state by it"
-        )
+        raise StateDeclarationError(f"a state needs a name, got {name!r}: a restart finds the state by it")
     if len(name) > MAX_NAME_LENGTH or not _NAME.fullmatch(name) or name.strip() != name:
         raise StateDeclarationError(
             f"{name[:50]!r} cannot name a state: at most {MAX_NAME_LENGTH} characters, "
@@ -63,7 +61,7 @@ class StateDescriptor:
         object.__setattr__(self, "name", check_state_name(name))
         object.__setattr__(self, "codec", _as_codec(type_or_codec, f"{self.kind} state {name!r}"))
         if ttl is not None and not isinstance(ttl, TtlConfig):
-            ttl = TtlConfig(as_duration(ttl, f"ttl of {self.kind} state {name!r}, unless it is a TtlConfig,"))
+            ttl = TtlConfig(as_duration(ttl, "ttl", f"{self.kind} state {name!r}, unless it is a TtlConfig,"))
         object.__setattr__(self, "ttl", ttl)
 
     def declared(self) -> dict[str, Any]:
@@ -185,7 +183,9 @@ class ReducingStateDescriptor(StateDescriptor, Generic[T]):
         self._declare(name, type_, ttl)
         if not callable(function):
             raise StateDeclarationError(
-                f"reducing state {name!r} needs a function of two values, got {function!r}", state=name
+                f"reducing state {name!r} needs a function of two values, got {function!r}",
+                state=name,
+                option="function",
             )
         object.__setattr__(self, "function", function)
 

@@ -130,7 +130,7 @@ class Harness:
         )
         given = [input.out_of_orderness for input in spec.inputs]
         self._lags = [
-            as_micros(out_of_orderness if one is None else one, f"out-of-orderness of operator {name!r}")
+            as_micros(out_of_orderness if one is None else one, "out_of_orderness", f"operator {name!r}")
             for one in given
         ]
         self._clock = ManualClock(to_micros(processing_time, "the processing time of a harness"))
@@ -220,7 +220,7 @@ class Harness:
         micros = (
             to_micros(to, "the processing time")
             if isinstance(to, datetime)
-            else self._clock.now_micros() + as_micros(to, "a step of processing time")
+            else self._clock.now_micros() + as_micros(to, "to", "advance_processing_time")
         )
         before = self._clock.now_micros()
         self._clock.set(micros)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
-from emberstate.errors import RowTypeError, StateDeclarationError, UserFunctionError
+from emberstate.errors import EmberstateError, RowTypeError, StateDeclarationError, UserFunctionError
 from emberstate.runtime.functions.context import FunctionContext
 from emberstate.runtime.functions.function import (
     KeyedBroadcastProcessFunction,
@@ -95,9 +95,10 @@ class FunctionHost:
             return error.reworded(f"{where}: {error}{details}").located(operator=self.operator_name, key=key)
         trace = users_frames(error.__traceback__)
         shown = "".join(traceback.format_exception(type(error), error, trace, limit=-_FRAMES)).rstrip()
-        return UserFunctionError(
+        raised = UserFunctionError(
             f"{where} raised {type(error).__name__}: {error}{details}\n{shown}", operator=self.operator_name, key=key
         )
+        return raised.located(**error.place) if isinstance(error, EmberstateError) else raised
 
     def _copied(self, prototype: ProcessFunction) -> ProcessFunction:
         try:

@@ -150,10 +150,10 @@ class KeyedOperator:
         self._transactions = self._roll_backs = 0
 
     def _checked_lag(self, out_of_orderness: Duration) -> int:
-        lag = as_micros(out_of_orderness, f"out-of-orderness of operator {self.name!r}")
+        lag = as_micros(out_of_orderness, "out_of_orderness", f"operator {self.name!r}")
         if not 0 <= lag <= MAX_LAG:
             raise StateDeclarationError(
-                f"out-of-orderness of operator {self.name!r}: expected 0 to 1,000 years, got {out_of_orderness}",
+                f"out_of_orderness of operator {self.name!r}: expected 0 to 1,000 years, got {out_of_orderness}",
                 operator=self.name,
             )
         return lag

@@ -10,7 +10,7 @@ two hours ahead of UTC have the offset `timedelta(hours=-2)`.
 >>> TumblingEventTimeWindows.of("0 seconds")
 Traceback (most recent call last):
     ...
-emberstate.errors.StateDeclarationError: the size of tumbling windows must be ...
+emberstate.errors.StateDeclarationError: size of tumbling windows must be ...
 
 Immutable; any thread.
 """
@@ -37,21 +37,24 @@ _Sliding = TypeVar("_Sliding", bound="SlidingWindows")
 _Session = TypeVar("_Session", bound="SessionWindows")
 
 
-def positive_micros(value: Duration, what: str) -> int:
+def positive_micros(value: Duration, option: str, owner: str) -> int:
     """Return a duration in microseconds; raise if no window can have it."""
-    micros = as_micros(value, what)
+    micros = as_micros(value, option, owner)
     if not 0 < micros < _LONGEST:
         raise StateDeclarationError(
-            f"{what} must be at least a microsecond and less than 2**62 of them, got {value!r}"
+            f"{option} of {owner} must be at least a microsecond and less than 2**62 of them, got {value!r}",
+            option=option,
         )
     return micros
 
 
-def _offset_micros(value: Duration, period: int, what: str) -> int:
-    micros = as_micros(value, what)
+def _offset_micros(value: Duration, period: int, owner: str) -> int:
+    micros = as_micros(value, "offset", owner)
     if abs(micros) >= period:
         raise StateDeclarationError(
-            f"{what} must be shorter than the distance of two windows ({period} microseconds), got {value!r}"
+            f"offset of {owner} must be shorter than the distance of two windows ({period} microseconds), "
+            f"got {value!r}",
+            option="offset",
         )
     return micros
 
@@ -101,8 +104,8 @@ class TumblingWindows(WindowAssigner):
     @classmethod
     def of(cls: type[_Tumbling], size: Duration, offset: Duration = "0 seconds") -> _Tumbling:
         """Windows of this size."""
-        micros = positive_micros(size, "the size of tumbling windows")
-        return cls(micros, _offset_micros(offset, micros, "the offset of tumbling windows"))
+        micros = positive_micros(size, "size", "tumbling windows")
+        return cls(micros, _offset_micros(offset, micros, "tumbling windows"))
 
     def assign(self, row: Any, time: int) -> Sequence[TimeWindow]:
         """The one window that `time` is in."""
@@ -134,11 +137,11 @@ class SlidingWindows(WindowAssigner):
     @classmethod
     def of(cls: type[_Sliding], size: Duration, slide: Duration, offset: Duration = "0 seconds") -> _Sliding:
         """Windows of this size, one every `slide`."""
-        micros = positive_micros(slide, "the slide of sliding windows")
+        micros = positive_micros(slide, "slide", "sliding windows")
         return cls(
-            positive_micros(size, "the size of sliding windows"),
+            positive_micros(size, "size", "sliding windows"),
             micros,
-            _offset_micros(offset, micros, "the offset of sliding windows"),
+            _offset_micros(offset, micros, "sliding windows"),
         )
 
     def assign(self, row: Any, time: int) -> Sequence[TimeWindow]:
@@ -180,7 +183,7 @@ class SessionWindows(WindowAssigner):
     @classmethod
     def with_gap(cls: type[_Session], gap: Duration) -> _Session:
         """Sessions with the same gap after every row."""
-        return cls(_FixedGap(positive_micros(gap, "the gap of session windows")))
+        return cls(_FixedGap(positive_micros(gap, "gap", "session windows")))
 
     @classmethod
     def with_dynamic_gap(cls: type[_Session], gap: Callable[[Any], Duration]) -> _Session:
@@ -193,7 +196,8 @@ class SessionWindows(WindowAssigner):
         if not callable(gap):
             raise StateDeclarationError(
                 f"a dynamic gap is a function from a row to a duration, got {gap!r}: "
-                f"write with_gap({gap!r}) for one gap"
+                f"write with_gap({gap!r}) for one gap",
+                option="with_dynamic_gap",
             )
         return cls(_GapByRow(gap))
 
@@ -215,7 +219,7 @@ class _GapByRow:
     function: Callable[[Any], Duration]
 
     def __call__(self, row: Any) -> int:
-        return positive_micros(self.function(row), f"the gap of the session window of row {row!r:.200}")
+        return positive_micros(self.function(row), "gap", f"the session window of row {row!r:.200}")
 
 
 @dataclasses.dataclass(frozen=True)

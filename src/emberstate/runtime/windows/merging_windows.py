@@ -87,9 +87,12 @@ class MergingWindowSet:
         pairs = sorted(self._windows.items() or ())
         for (one, _), (other, _) in pairwise(pairs):
             if one.intersects(other):
-                raise InvariantError(f"{one} and {other} of one key overlap or touch and were not merged")
+                raise InvariantError(
+                    f"{one} and {other} of one key overlap or touch and were not merged", found=(one, other)
+                )
         if len({state for _, state in pairs}) != len(pairs):
-            raise InvariantError(f"two windows of one key share a state window: {pairs}")
+            raise InvariantError(f"two windows of one key share a state window: {pairs}", found=pairs)
         for window, state in pairs:
             if window.cover(state) != window:
-                raise InvariantError(f"the state window {state} is not a part of its window {window}")
+                what = f"the state window {state} is not a part of its window {window}"
+                raise InvariantError(what, expected=window, found=state)

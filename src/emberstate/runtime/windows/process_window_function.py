@@ -90,7 +90,10 @@ class WindowContext:
 
     def _check_declared(self, descriptor: StateDescriptor, declared: tuple[StateDescriptor, ...], where: str) -> None:
         if not any(known is descriptor or known == descriptor for known in declared):
+            name = getattr(descriptor, "name", descriptor)
             raise StateDeclarationError(
-                f"{type(self._function).__qualname__} asks for state {getattr(descriptor, 'name', descriptor)!r} and "
-                f"does not have it in its {where}: add it there, so that it is known before the first row comes"
+                f"{type(self._function).__qualname__} asks for state {name!r} and does not have it in its {where}: add "
+                f"it there, so that it is known before the first row comes",
+                state=str(name),
+                option=where,
             )

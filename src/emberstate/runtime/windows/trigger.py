@@ -123,7 +123,8 @@ class Trigger(abc.ABC):
     def on_merge(self, window: Any, ctx: TriggerContext) -> None:
         """Several windows have become `window`; the old ones are cleared right after."""
         raise StateDeclarationError(
-            f"{type(self).__name__} does not work for windows that merge: it sets can_merge and has no on_merge"
+            f"{type(self).__name__} does not work for windows that merge: it sets can_merge and has no on_merge",
+            option="on_merge",
         )
 
     @abc.abstractmethod

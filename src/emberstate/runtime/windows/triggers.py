@@ -119,7 +119,8 @@ class CountTrigger(_ReadyTrigger):
 
     def __post_init__(self) -> None:
         if type(self.count) is not int or self.count < 1:
-            raise StateDeclarationError(f"a CountTrigger fires after 1 or more rows, got {self.count!r}")
+            what = f"a CountTrigger fires after 1 or more rows, got {self.count!r}"
+            raise StateDeclarationError(what, option="count")
 
     def on_element(self, row: Any, timestamp: int, window: Any, ctx: TriggerContext) -> TriggerResult:
         """Count the row, and fire when there are enough."""
@@ -249,7 +250,8 @@ class PurgingTrigger(Trigger):
 
     def __post_init__(self) -> None:
         if not isinstance(self.trigger, Trigger):
-            raise StateDeclarationError(f"a PurgingTrigger is made of another trigger, got {self.trigger!r}")
+            what = f"a PurgingTrigger is made of another trigger, got {self.trigger!r}"
+            raise StateDeclarationError(what, option="trigger")
 
     @property
     def states(self) -> tuple[StateDescriptor, ...]:
@@ -287,7 +289,8 @@ def _purging(result: TriggerResult) -> TriggerResult:
 
 
 def _interval(value: Duration) -> int:
-    micros = as_micros(value, "the interval of a continuous trigger")
+    micros = as_micros(value, "interval", "a continuous trigger")
     if micros <= 0:
-        raise StateDeclarationError(f"the interval of a continuous trigger must be positive, got {value!r}")
+        what = f"interval of a continuous trigger must be positive, got {value!r}"
+        raise StateDeclarationError(what, option="interval")
     return micros

@@ -117,7 +117,8 @@ class SlicedContents(WindowContents):
         """Raise: other windows need the same slices."""
         raise StateDeclarationError(
             f"a trigger with may_purge = False returned PURGE for {window}. Overlapping windows share their content "
-            f"then, and one cannot be emptied alone. Leave may_purge at True."
+            f"then, and one cannot be emptied alone. Leave may_purge at True.",
+            option="may_purge",
         )
 
     def clear(self, window: TimeWindow) -> None:

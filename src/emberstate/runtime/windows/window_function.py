@@ -115,7 +115,8 @@ class WindowFunction(KeyedProcessFunction):
         if time is None:
             raise LifecycleError(
                 f"{type(self.spec.assigner).__name__} need the event time of every row and this one has none: declare "
-                f"which column it is, or use windows of processing time. The row: {row!r:.200}"
+                f"which column it is, or use windows of processing time. The row: {row!r:.200}",
+                option="event_time",
             )
         self._timestamp = time if ctx.timestamp_micros is None else ctx.timestamp_micros
         out: list[Any] = []

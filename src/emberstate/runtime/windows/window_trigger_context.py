@@ -61,7 +61,9 @@ class WindowTriggerContext(TriggerContext):
         if not hasattr(state, "merge_namespaces"):
             raise StateDeclarationError(
                 f"{descriptor.kind} state {descriptor.name!r} of a trigger cannot be merged: use a reducing, "
-                f"aggregating or list state"
+                f"aggregating or list state",
+                state=descriptor.name,
+                found=descriptor.kind,
             )
         state.merge_namespaces(self.window, self.merged)
 

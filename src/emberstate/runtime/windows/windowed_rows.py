@@ -70,24 +70,29 @@ def window(
     """
     if not isinstance(assigner, WindowAssigner):
         raise StateDeclarationError(
-            f"window() needs an assigner such as TumblingEventTimeWindows.of('1 hour'), got {assigner!r}"
+            f"window() needs an assigner such as TumblingEventTimeWindows.of('1 hour'), got {assigner!r}",
+            option="assigner",
         )
     kind = type(assigner).__name__
     if assigner.window_type not in (TimeWindow, GlobalWindow):
-        raise StateDeclarationError(f"{kind} assigns {assigner.window_type!r}: windows are TimeWindow or GlobalWindow")
+        what = f"{kind} assigns {assigner.window_type!r}: windows are TimeWindow or GlobalWindow"
+        raise StateDeclarationError(what, option="window_type")
     chosen = assigner.default_trigger() if trigger is None else trigger
     if not isinstance(chosen, Trigger):
-        raise StateDeclarationError(f"the trigger of {kind} is {chosen!r}, which is no Trigger")
+        raise StateDeclarationError(f"the trigger of {kind} is {chosen!r}, which is no Trigger", option="trigger")
     if assigner.is_merging and not chosen.can_merge:
         raise StateDeclarationError(
-            f"{kind} merge and {chosen!r} does not: give the trigger an on_merge and can_merge = True, or use another"
+            f"{kind} merge and {chosen!r} does not: give the trigger an on_merge and can_merge = True, or use another",
+            option="can_merge",
         )
-    lateness = as_micros(allowed_lateness, "the allowed lateness")
+    lateness = as_micros(allowed_lateness, "allowed_lateness")
     if lateness < 0:
-        raise StateDeclarationError(f"the allowed lateness must not be negative, got {allowed_lateness!r}")
+        what = f"allowed_lateness must not be negative, got {allowed_lateness!r}"
+        raise StateDeclarationError(what, option="allowed_lateness")
     if not assigner.is_event_time and (lateness or late_output is not None):
         raise StateDeclarationError(
-            f"{kind} do not look at event time, so no row is late for them: leave out allowed_lateness and late_output"
+            f"{kind} do not look at event time, so no row is late for them: leave out allowed_lateness and late_output",
+            option="late_output" if late_output is not None else "allowed_lateness",
         )
     return WindowedRows(assigner, chosen, lateness, late_output)
 
@@ -136,7 +141,7 @@ class WindowedRows:
     def process(self, function: ProcessWindowFunction, row_type: Any) -> WindowFunction:
         """Keep all rows of a window, which are of `row_type`, for a function that wants to see them."""
         if function is None:
-            raise StateDeclarationError("process() needs a ProcessWindowFunction, got None")
+            raise StateDeclarationError("process() needs a ProcessWindowFunction, got None", option="function")
         type_ = _stored_type(row_type)
         return self._function(lambda name: ListStateDescriptor(name, type_), function)
 
@@ -144,7 +149,8 @@ class WindowedRows:
         self, contents: Callable[[str], StateDescriptor], function: ProcessWindowFunction | None
     ) -> WindowFunction:
         if function is not None and not isinstance(function, ProcessWindowFunction):
-            raise StateDeclarationError(f"a window's function is a ProcessWindowFunction, got {function!r}")
+            what = f"a window's function is a ProcessWindowFunction, got {function!r}"
+            raise StateDeclarationError(what, option="function")
         grid = self._grid()
         # Contents stored in another way have another name, so that a restart does not misread them.
         name = MERGING_CONTENTS if self.assigner.is_merging else CONTENTS if grid is None else sliced_names(grid)[0]
@@ -160,7 +166,8 @@ class WindowedRows:
             if function is not None and function.window_states:
                 raise StateDeclarationError(
                     f"{type(function).__qualname__} has window_states, and {type(self.assigner).__name__} merge: what "
-                    f"becomes of the states of windows that become one is not defined. Use global_states."
+                    f"becomes of the states of windows that become one is not defined. Use global_states.",
+                    option="window_states",
                 )
             return MergingWindowFunction(spec)
         if grid is not None and spec.fires_at_end:
@@ -197,5 +204,6 @@ def accumulator_type_of(function: AggregateFunction[Any, Any, Any]) -> Any:
                     return accumulator
     raise StateDeclarationError(
         f"the accumulator type of {type(function).__qualname__} is unknown: declare the class as "
-        f"AggregateFunction[row type, accumulator type, result type], or give accumulator_type"
+        f"AggregateFunction[row type, accumulator type, result type], or give accumulator_type",
+        option="accumulator_type",
     )

@@ -60,13 +60,14 @@ class TtlConfig:
         visibility: TtlVisibility = TtlVisibility.NEVER_RETURN_EXPIRED,
         time: TtlTime = TtlTime.PROCESSING,
     ) -> None:
-        lifetime = as_duration(duration, "a time to live")
+        lifetime = as_duration(duration, "duration", "a TtlConfig")
         if lifetime <= timedelta(0):
-            raise StateDeclarationError(f"a time to live must be positive, got {duration!r}")
+            raise StateDeclarationError(f"a time to live must be positive, got {duration!r}", option="duration")
         if lifetime // _MICROSECOND > _LONGEST:
             raise StateDeclarationError(
                 f"a time to live of {duration!r} does not fit in 64 bits of microseconds: "
-                f"leave it out for state that never expires"
+                f"leave it out for state that never expires",
+                option="duration",
             )
         for name, value in (("duration", lifetime), ("update", update), ("visibility", visibility), ("time", time)):
             object.__setattr__(self, name, value)  # the class is frozen
