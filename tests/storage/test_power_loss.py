@@ -20,6 +20,7 @@ from emberstate.storage.interface import Storage, StorageOutcomeUnknownError
 from emberstate.storage.local import LocalStorage
 from emberstate.testing.faults import KILL_POINT, FaultPlan, FaultyFileSystem, SimulatedKill
 from tests.patience import PATIENCE
+from tests.raising import raising
 
 DATA = b"the whole content"
 PATH = "chk/deep/file"
@@ -196,7 +197,7 @@ def test_the_kill_point_is_for_tests_only(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv(KILL_POINT, "after-link")
     LocalStorage(tmp_path / "root").write_new("file", b"x")
     monkeypatch.setenv(KILL_POINT, "sometime")
-    with pytest.raises(ValueError, match="is no point"):
+    with pytest.raises(ValueError, match="sometime"):
         FaultPlan()
 
 
@@ -257,7 +258,7 @@ def test_a_failed_sync_of_a_directory_is_final(tmp_path: Path) -> None:
     storage.write_new("chk/old", b"old")
     plan.fail(errno.EIO, operation="fsync_directory", path="chk$")
     for _ in range(2):
-        with pytest.raises(StorageOutcomeUnknownError, match="power loss"):
+        with raising(StorageOutcomeUnknownError, path="chk/new", errno=errno.EIO):
             storage.create_if_absent("chk/new", DATA)
     assert storage.read("chk/new") == DATA
     assert LocalStorage(tmp_path, file_system=disk).create_if_absent("chk/new", DATA) is True

@@ -14,6 +14,7 @@ from emberstate.storage.local import LocalStorage
 from emberstate.storage.memory import MemoryStorage
 from emberstate.storage.object_store import S3Storage
 from emberstate.storage.uri import open_storage
+from tests.raising import raising
 
 
 @pytest.mark.reliability(30)
@@ -60,37 +61,40 @@ def test_other_places() -> None:
 
 
 @pytest.mark.parametrize(
-    ("uri", "why"),
+    ("uri", "number", "word"),
     [
-        ("", "empty"),
-        ("gs://bucket/x", "not supported"),
-        ("hdfs://name/x", "not supported"),
-        ("abfss://name/x", "not supported"),
-        ("s3a://bucket/x", "Write s3://|write s3://"),
-        ("ftp://host/x", "scheme ftp is unknown"),
-        ("s3:bucket/x", "slashes are missing"),
-        ("s3://", "not the name of a bucket"),
-        ("s3:///x", "not the name of a bucket"),
-        ("s3://bucket/x?endpoint=y", "client_options"),
-        ("s3://bucket/../x", "'..'"),
-        ("file://host/x", "names the host 'host'"),
-        ("file:x", "absolute path"),
-        ("memory://name", "takes no name"),
-        ("memory:", "slashes are missing"),
+        ("", errno.EINVAL, "empty"),
+        ("gs://bucket/x", errno.ENOTSUP, "gs"),
+        ("hdfs://name/x", errno.ENOTSUP, "hdfs"),
+        ("abfss://name/x", errno.ENOTSUP, "abfss"),
+        ("s3a://bucket/x", errno.EINVAL, "write s3://"),
+        ("ftp://host/x", errno.ENOTSUP, "ftp"),
+        ("s3:bucket/x", errno.EINVAL, "slashes"),
+        ("s3://", errno.EINVAL, "bucket"),
+        ("s3:///x", errno.EINVAL, "bucket"),
+        ("s3://bucket/x?endpoint=y", errno.EINVAL, "client_options"),
+        ("file://host/x", errno.EINVAL, "'host'"),
+        ("file:x", errno.EINVAL, "absolute"),
+        ("memory://name", errno.EINVAL, "no name"),
+        ("memory:", errno.EINVAL, "slashes"),
     ],
 )
-def test_refused_places(uri: str, why: str) -> None:
+def test_refused_places(uri: str, number: int, word: str) -> None:
     """Catches: a mistyped or unsupported place that becomes a local directory of that name."""
-    with pytest.raises(StorageError, match=why) as caught:
+    with raising(StorageError, word, option="uri", found=uri, errno=number):
         open_storage(uri, client_options={"region_name": "us-east-1"})
-    assert caught.value.errno in (errno.EINVAL, errno.ENOTSUP)
-    assert "is rejected" in str(caught.value)
+
+
+def test_a_prefix_that_leads_outside_its_bucket() -> None:
+    """Catches: `..` in a URI that reaches the objects of another prefix."""
+    with raising(StorageError, path="../x", errno=errno.EINVAL):
+        open_storage("s3://bucket/../x", client_options={"region_name": "us-east-1"})
 
 
 def test_writers() -> None:
     """Catches: a writer's name that would break the names of temporary files."""
     for writer in ("", "a/b", "a~b", "a b", "x" * 101):
-        with pytest.raises(StorageError, match="writer"):
+        with raising(StorageError, option="writer", found=writer, errno=errno.EINVAL):
             MemoryStorage(writer=writer)
     assert MemoryStorage().writer != MemoryStorage().writer
 

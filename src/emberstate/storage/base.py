@@ -55,7 +55,7 @@ def explain(
     number = error.errno or errno.EIO
     said = error.strerror or str(error) or os.strerror(number)
     if isinstance(error, StorageError):
-        return kind(number, f"{doing}: {said}", path=path)
+        return kind(number, f"{doing}: {said}", **error.place).located(path=path)
     advice = _ADVICE.get(number, "The last committed checkpoint is untouched")
     return kind(number, f"{doing}: {said}. {advice}.", path=path)
 
@@ -76,7 +76,8 @@ class BaseStorage(Storage):
     def __init__(self, writer: str | None = None) -> None:
         self.writer = secrets.token_hex(8) if writer is None else writer
         if not _WRITER.fullmatch(self.writer):
-            raise StorageError(errno.EINVAL, f"the writer {writer!r} is rejected. Use letters, digits, . _ -")
+            what = f"the writer {writer!r} is rejected. Use letters, digits, . _ -"
+            raise StorageError(errno.EINVAL, what, option="writer", found=writer)
         self._lock = threading.Lock()
         self._counts: collections.Counter[str] = collections.Counter()  # guarded by _lock
 
@@ -188,7 +189,11 @@ class BaseStorage(Storage):
 
     def _too_large(self, path: str, size: int, limit: int) -> StorageError:
         return StorageError(
-            errno.EFBIG, f"reading {path} in {self.describe()}: expected at most {limit} bytes, found {size}", path=path
+            errno.EFBIG,
+            f"reading {path} in {self.describe()}: expected at most {limit} bytes, found {size}",
+            path=path,
+            expected=limit,
+            found=size,
         )
 
     def _too_short(self, path: str, size: int, offset: int, length: int) -> CorruptionError:
@@ -196,6 +201,8 @@ class BaseStorage(Storage):
             f"{path} in {self.describe()} is damaged: expected {length} bytes at {offset}, but the file has {size} "
             "bytes. Verify the checkpoint, or restore an older one.",
             path=path,
+            expected=offset + length,
+            found=size,
         )
 
     def _overwrites(self) -> StorageError:

@@ -61,7 +61,8 @@ class S3Storage(BaseStorage):
         if self._prefix:
             check_path(self._prefix, "prefix")
             if len(self._prefix.encode()) >= MAX_PATH_BYTES:
-                raise StorageError(errno.EINVAL, f"the prefix {prefix!r} has {MAX_PATH_BYTES} bytes or more")
+                what = f"the prefix {prefix!r} has {MAX_PATH_BYTES} bytes or more"
+                raise StorageError(errno.EINVAL, what, path=self._prefix)
         self._client = _new_client(client_options) if client is None else client
         self._failures = import_module("botocore.exceptions")
         self._pause = pause
@@ -164,14 +165,14 @@ class S3Storage(BaseStorage):
             raise self._explained(error, doing) from error
 
     def _explained(self, error: Any, doing: str, kind: type[StorageError] = StorageError) -> StorageError:
-        number, said = errno.ECONNABORTED, str(error)
+        number, said, code = errno.ECONNABORTED, str(error), None
         if isinstance(error, self._failures.ClientError):
             _, code, _ = _answer(error)
             kind = StorageNotFoundError if code in _MISSING else kind
             number = _NUMBERS.get(code, errno.ENOENT if code in _MISSING else errno.EPROTO)
         elif isinstance(error, self._failures.NoCredentialsError):
             number = errno.EACCES
-        return explain(OSError(number, said.rstrip(".")), f"{doing} in {self.describe()}", kind)
+        return explain(OSError(number, said.rstrip(".")), f"{doing} in {self.describe()}", kind).located(found=code)
 
     def _unknown(self, path: str, error: Exception) -> StorageError:
         doing = f"writing {path}, which may exist all the same or appear later,"

@@ -82,4 +82,4 @@ def _file_path(text: str, slashes: str | None, rest: str) -> str:
 
 
 def _refused(text: str, why: str, number: int = errno.EINVAL) -> StorageError:
-    return StorageError(number, f"{text!r} is rejected: {why}. {_HELP}.")
+    return StorageError(number, f"{text!r} is rejected: {why}. {_HELP}.", option="uri", found=text)
