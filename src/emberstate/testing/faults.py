@@ -1,17 +1,17 @@
-"""Storage that fails on purpose, for tests: of this library, and of pipelines built on it.
+"""Fault injection for storage: in the tests of this library, and of pipelines built on it.
 
-- `FaultPlan` says what goes wrong, and when: an error before or after the effect (after: the reply is lost),
-  a call held at a gate, a torn write, a kill.
-- `FaultyStorage` puts a plan around any storage, call by call.
-- `FaultyFileSystem` puts one below `LocalStorage`, system call by system call, and knows what a power loss
-  would leave: the tree as it was last synced, with any of the later changes, or none.
+- `FaultPlan` lists the faults: an error before or after a call takes effect (after: the reply is lost), a call held at
+  a gate, a torn write, a kill.
+- `FaultyStorage` applies a plan to the calls of any storage.
+- `FaultyFileSystem` applies a plan to the system calls of `LocalStorage`. It also computes what a power loss can leave:
+  the tree of the last sync, with any subset of the later changes.
 
-A point is `before-` or `after-` and an operation, such as `after-link` or `before-create_if_absent`. The
-environment variable EMBERSTATE_KILL_POINT, a point or `point:n` for its n-th occurrence, ends the process
-there by SIGKILL. Only a plan reads it; production code has no plan.
+A point is `before-` or `after-` followed by an operation, such as `after-link` or `before-create_if_absent`. If the
+environment variable EMBERSTATE_KILL_POINT names a point, the process kills itself there with SIGKILL; `point:n` means
+the n-th time. Only plans read the variable, and production code has no plan.
 
-Thread safety: as the storage that is wrapped; plans may be extended while they are in use, and a file system's
-record is guarded by a lock that no call is held under: not at a gate, nor while its plan acts.
+Thread safety: that of the wrapped storage. Rules may be added to a plan in use. A lock guards the record of a file
+system; no call holds it while it waits at a gate or while its plan acts.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ _WRITES = ("write_new", "create_if_absent")
 
 
 class SimulatedKill(BaseException):
-    """The process is dead, as far as the storage can tell: nothing it does afterwards has an effect."""
+    """Simulates the death of the process: later calls have no effect."""
 
 
 class Gate:
-    """Where a call is held: the test waits for `reached`, does what it wants, then sets `opened`."""
+    """Holds a call: the test waits for `reached`, acts, then sets `opened`. Raises `TimeoutError` after `seconds`."""
 
     def __init__(self, seconds: float = 300.0) -> None:
         self.reached = threading.Event()
@@ -55,7 +55,7 @@ class Gate:
     def __call__(self) -> None:
         self.reached.set()
         if not self.opened.wait(self._seconds):
-            raise TimeoutError(errno.ETIMEDOUT, "nobody opened the gate")
+            raise TimeoutError(errno.ETIMEDOUT, f"the test did not open the gate within {self._seconds} s")
 
 
 @dataclass
@@ -64,13 +64,13 @@ class _Rule:
     path: re.Pattern[str]
     when: When
     act: Callable[[], None]
-    wait: int  # matching calls until it acts
+    wait: int  # matching calls until the rule acts
     forever: bool
-    keep: int | None = None  # of a torn write: how many bytes become visible
+    keep: int | None = None  # torn write: the number of bytes that become visible
 
 
 class FaultPlan:
-    """What is to go wrong. A rule without an operation is for all; `path` is a regular expression."""
+    """A list of faults. A rule without an operation matches every operation; `path` is a regular expression."""
 
     def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
         self.calls: list[tuple[str, str]] = []
@@ -91,27 +91,27 @@ class FaultPlan:
         when: When = "before",
         forever: bool = False,
     ) -> None:
-        """Raise at the n-th matching call, once or from then on; an int is an errno."""
+        """Raise `error` at the n-th matching call, and with `forever` at all later ones; an int is an errno."""
         self._add(operation, path, when, lambda: _throw(error), nth, forever)
 
     def hold(
         self, gate: Gate, *, operation: str | None = None, path: str = "", nth: int = 1, when: When = "before"
     ) -> None:
-        """Hold the n-th matching call at a gate, without sleeping."""
+        """Hold the n-th matching call at a gate."""
         self._add(operation, path, when, gate, nth, False)
 
     def tear(self, keep: int, *, operation: str = "write_new", path: str = "", nth: int = 1) -> None:
-        """Let only the first `keep` bytes of a write become visible, then raise EIO."""
+        """Write only the first `keep` bytes at the n-th matching call, then raise EIO."""
         self._add(operation, path, "before", lambda: _throw(errno.EIO), nth, False, keep)
 
     def kill_at(self, point: str, *, path: str = "", nth: int = 1) -> None:
-        """Raise `SimulatedKill` at a point; from then on no call has an effect."""
+        """Raise `SimulatedKill` at a point; later calls have no effect."""
         self._at(point, lambda: _throw(SimulatedKill(point)), nth, path)
 
     def around(
         self, operation: str, path: str, effect: Callable[[], T], torn: Callable[[int], object] | None = None
     ) -> T:
-        """Carry out a call with whatever the plan has for it."""
+        """Run `effect` with the faults that the plan has for this call; `torn(n)` writes the first n bytes only."""
         with self._lock:
             self.calls.append((operation, path))
         self._act(operation, path, "before", torn)
@@ -122,7 +122,7 @@ class FaultPlan:
     def _at(self, point: str, act: Callable[[], None], nth: int, path: str = "") -> None:
         when, _, operation = point.partition("-")
         if when not in ("before", "after") or not operation:
-            raise ValueError(f"{point!r} is no point; write after-link, before-write_new and the like")
+            raise ValueError(f"expected a point such as after-link or before-write_new, got {point!r}")
         self._add(operation, path, "before" if when == "before" else "after", act, nth, False)
 
     def _add(
@@ -142,7 +142,7 @@ class FaultPlan:
         due = []
         with self._lock:
             if self.dead:
-                raise SimulatedKill("the process is dead already")
+                raise SimulatedKill("the simulated process is dead")
             for rule in self._rules:
                 if rule.when == when and rule.operation in (None, operation) and rule.path.search(path):
                     rule.wait -= 1
@@ -164,7 +164,7 @@ def _throw(error: int | BaseException) -> None:
 
 
 class FaultyStorage(Storage):
-    """A storage around another, with a plan of faults. Operations are named as the methods are."""
+    """Wraps a storage and applies a plan. The operations are the names of the methods."""
 
     def __init__(self, inner: Storage, plan: FaultPlan | None = None) -> None:
         self.inner = inner
@@ -198,7 +198,7 @@ class FaultyStorage(Storage):
         self._do("delete", path, lambda: self.inner.delete(path))
 
     def delete_all(self, paths: Iterable[str]) -> None:
-        for path in paths:  # each may fail, and those before it are gone then
+        for path in paths:  # one by one: if one fails, the earlier ones are deleted
             self.delete(path)
 
     def ensure_durable(self, path: str) -> None:
@@ -233,36 +233,35 @@ class FaultyStorage(Storage):
             raise
         except OSError as error:
             kind = StorageOutcomeUnknownError if done and operation in _WRITES else StorageError
-            raise explain(error, f"{operation} {path} in {self.describe()}", kind) from error
+            raise explain(error, f"{operation} {path} in {self.describe()}", kind, path=path or None) from error
 
 
-_Entry = int | Literal["directory"] | None  # what a name stands for: a file, a directory, nothing
+_Entry = int | Literal["directory"] | None  # what a name refers to: a file by its number, a directory, nothing
 
 
 class FaultyFileSystem(FileSystem):
-    """The real file system, with a plan of faults, and a record of what has been synced.
+    """Applies a plan to the real file system, and records what was synced.
 
-    Operations are named as the methods are. What stands below `root` at first counts as durable. Syncs are
-    recorded and not carried out: no test need wait for a disk.
+    The operations are the names of the methods. Files that exist below `root` at first count as durable. Syncs are
+    recorded but not executed, so tests do not wait for a disk.
 
-    The model of a power loss is the harshest that POSIX allows: bytes are durable by fsync of their file,
-    names by fsync of their directory, and of all else any part may be lost, in any order. Only the changes of
-    one name stay in order among themselves.
+    A power loss is modelled as badly as POSIX allows: fsync of a file makes its bytes durable, fsync of a directory its
+    names. Any other change may be lost, in any order; only the changes of one name keep their order.
     """
 
     def __init__(self, root: str | os.PathLike[str], plan: FaultPlan | None = None) -> None:
         self.plan = FaultPlan() if plan is None else plan
         self._root = Path(os.path.realpath(root))
-        self._lock = threading.Lock()  # guards what follows: an effect and its record are one step
+        self._lock = threading.Lock()  # guards all below: a change and its record are one step
         self._opened: dict[int, Path] = {}
-        self._numbers: dict[int, int] = {}  # inode: the file's number; inodes are used again, numbers are not
-        self._synced: dict[int, bytes] = {}  # file: its bytes at the last fsync
-        self._content: dict[int, bytes] = {}  # file: its bytes
-        self._names: dict[Path, list[_Entry]] = {}  # what it stood for, since the last sync of its directory
+        self._numbers: dict[int, int] = {}  # number of a file by inode; the system reuses inodes, never numbers
+        self._synced: dict[int, bytes] = {}  # bytes of a file at its last fsync
+        self._content: dict[int, bytes] = {}  # bytes of a file now
+        self._names: dict[Path, list[_Entry]] = {}  # what a name referred to since the last sync of its directory
         for path in [self._root, *self._root.rglob("*")] if self._root.exists() else []:
             self._names[path] = ["directory"]
             if path.is_file():
-                inode = path.stat().st_ino  # of one file, under whatever names
+                inode = path.stat().st_ino  # hard links share it
                 number = self._numbers[inode] if inode in self._numbers else self._new_file(inode)
                 self._synced[number] = self._content[number] = path.read_bytes()
                 self._names[path] = [number]
@@ -302,7 +301,7 @@ class FaultyFileSystem(FileSystem):
     def close(self, file: int) -> None:
         with self._lock:
             path = self._opened.pop(file, None)
-            os.close(file)  # whatever the plan says: the process that runs the tests must not run out of them
+            os.close(file)  # even if the plan fails the call: the test process must not run out of descriptors
         self.plan.around("close", str(path), lambda: None)
 
     def link(self, source: Path, target: Path) -> None:
@@ -338,7 +337,7 @@ class FaultyFileSystem(FileSystem):
         self._do("fsync_directory", str(folder), effect)
 
     def every_crash(self) -> Iterator[dict[str, bytes]]:
-        """Every tree, as contents by path, that a power loss could leave now. For few files only."""
+        """Yield every tree, as contents by path, that a power loss could leave now. Exponential in the changes."""
         names, files = self._options()
         for entries in itertools.product(*names.values()):
             for contents in itertools.product(*files.values()):
@@ -349,7 +348,7 @@ class FaultyFileSystem(FileSystem):
     def crash(
         self, into: Path, rng: random.Random, unsynced: Literal["lost", "kept", "either"] = "either"
     ) -> None:
-        """Write one such tree into a fresh directory, as the root after the restart."""
+        """Write one such tree into a new directory: the root after a restart."""
 
         def pick(options: Sequence[T]) -> T:
             if unsynced == "either":
@@ -390,20 +389,20 @@ class FaultyFileSystem(FileSystem):
         self._names.setdefault(path, [None]).append(entry)
 
     def _options(self) -> tuple[dict[Path, list[_Entry]], dict[int, list[bytes]]]:
-        """For each name and each file what may be left of it: first what is durable, last what is there."""
+        """Return what may be left of each name and each file: the durable state first, the current one last."""
         files = {}
         with self._lock:
             for number, content in self._content.items():
                 durable = self._synced[number]
                 late = len(content) - len(durable)
-                torn = [content[: len(durable) + late // 2], durable + bytes(late)]  # cut off; or never written
+                torn = [content[: len(durable) + late // 2], durable + bytes(late)]  # cut off; or all zeros
                 files[number] = [durable, *torn, content] if late else [content]
             return {name: list(self._names[name]) for name in sorted(self._names)}, files
 
     def _tree(self, names: dict[Path, _Entry], files: dict[int, bytes]) -> dict[str, bytes]:
         tree = {}
         gone: set[Path] = set()
-        for name, entry in names.items():  # parents come before what they hold
+        for name, entry in names.items():  # sorted, so parents come before their children
             if name.parent in gone or entry is None:
                 gone.add(name)
             elif isinstance(entry, int):
