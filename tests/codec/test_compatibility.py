@@ -19,6 +19,7 @@ from emberstate.codec import TypeSchema, codec_for, compare, decoder_for, key_co
 from emberstate.errors import CodecError, StateDeclarationError
 from tests.codec.typed_values import Shade, canon, cases
 from tests.effort import examples
+from tests.raising import raising
 
 
 def _fresh() -> list[int]:
@@ -471,11 +472,13 @@ class NewSpan(NamedTuple):
     start: datetime.datetime
 
 
-@pytest.mark.parametrize("row", [["2020-01-01T00:00:00+05:00", 1], ["2020-01-01T00:00:00Z", 2**63]])
-def test_a_migrating_decoder_takes_only_values_of_the_type(row: list[Any]) -> None:
+@pytest.mark.parametrize(
+    ("row", "field"), [(["2020-01-01T00:00:00+05:00", 1], "$.start"), (["2020-01-01T00:00:00Z", 2**63], "$.size")]
+)
+def test_a_migrating_decoder_takes_only_values_of_the_type(row: list[Any], field: str) -> None:
     """A zone or a 65-bit int that msgspec would take must not come in through an old schema."""
     decode = decoder_for(codec_for(OldSpan).schema, codec_for(NewSpan))
-    with pytest.raises(CodecError, match=r"must be UTC or naive|does not fit in 64 bits"):
+    with raising(CodecError, field=field):
         decode(msgspec.msgpack.encode(row))
 
 

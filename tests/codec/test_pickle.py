@@ -62,7 +62,7 @@ def test_a_hostile_pickle_is_never_executed(tmp_path: pathlib.Path, protocol: in
             with pytest.raises(CodecError):
                 codec.decode(data)
     assert not sentinel.exists()
-    with pytest.raises(CodecError, match=r"(posix|nt|os)\.open"):
+    with raising(CodecError, option="allow", found=f"{os.open.__module__}.open"):
         pickle_codec().decode(pickle.dumps(Bomb(sentinel)))
 
 
@@ -98,7 +98,7 @@ def test_an_allowed_module_opens_no_way_to_others(module: str, name: str) -> Non
         + name.encode()
         + b"\x93."
     )
-    with pytest.raises(CodecError, match=r"not in allow"):
+    with raising(CodecError, option="allow", found=f"{module}.{name}"):
         pickle_codec(allow=[__name__]).decode(data)
     assert sys.modules["os"] is os
 

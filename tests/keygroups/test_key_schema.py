@@ -20,6 +20,7 @@ from emberstate.errors import StateDeclarationError, StateTypeError
 from emberstate.keygroups import KeySchema
 from emberstate.keygroups.spark_hash import micros_since_epoch
 from tests.keygroups.golden import edge_values, random_value
+from tests.raising import raising
 
 BERLIN = ZoneInfo("Europe/Berlin")
 AWARE = dt.datetime(2024, 5, 1, 12, tzinfo=dt.UTC)
@@ -93,13 +94,13 @@ def refused(schema: KeySchema, key: object) -> str:
 
 
 REFUSALS = [
-    ("bigint", True, "got bool True.*declare boolean"),
-    ("bigint", 1.0, "got float 1.0.*declare double"),
+    ("bigint", True, "declare boolean"),
+    ("bigint", 1.0, "declare double"),
     ("bigint", Level.LOW, "key.value"),
     ("bigint", 2**63, "decimal"),
     ("bigint", -(2**63) - 1, "64 bits"),
     ("bigint", 1 << 99_999, "of 100000 bits"),
-    ("bigint", "1", "got str '1'.*declare string"),
+    ("bigint", "1", "declare string"),
     ("bigint", Decimal(1), "declare decimal"),
     ("bigint", (1,), "bare value"),
     ("string", b"a", "declare binary"),
@@ -146,7 +147,7 @@ def test_a_key_of_another_type_is_refused(name: str, key: object, words: str) ->
     message = refused(KeySchema([name]), key)
 
     assert message.startswith(f"Key column 1 is declared {name} and takes ")
-    with pytest.raises(StateTypeError, match=words):
+    with raising(StateTypeError, words, key=key, expected=name):
         KeySchema([name]).check(key)
 
 
@@ -368,9 +369,10 @@ def test_require_same() -> None:
         "string",
         ["string", None],
     ):
-        with pytest.raises(StateDeclarationError, match=r"stored .*declares \(string, bigint\)"):
+        columns = (stored,) if isinstance(stored, str) else tuple(stored)
+        with raising(StateDeclarationError, expected=columns, found=("string", "bigint")):
             schema.require_same(stored)
-    with pytest.raises(StateDeclarationError, match=r"\(string, decimal\(10,2\)\)"):
+    with raising(StateDeclarationError, expected=("string", "decimal(10,2)"), found=("string", "bigint")):
         schema.require_same(("string", "decimal(10,2)"))
 
 
@@ -389,7 +391,7 @@ def test_a_schema_is_a_value() -> None:
         assert schema.key_group(("a", 1), 128) == twin.key_group(("a", 1), 128)
     assert schema != KeySchema(["string"])
     assert schema != ("string", "bigint")
-    with pytest.raises(AttributeError, match="immutable"):
+    with pytest.raises(AttributeError, match="type_names"):
         schema.type_names = ("bigint",)
-    with pytest.raises(AttributeError, match="immutable"):
+    with pytest.raises(AttributeError, match="type_names"):
         del schema.type_names

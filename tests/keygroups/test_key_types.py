@@ -11,6 +11,7 @@ import pytest
 from emberstate.errors import StateDeclarationError
 from emberstate.keygroups import KeySchema
 from emberstate.keygroups.key_types import key_type
+from tests.raising import raising
 
 
 class Colour(enum.IntEnum):
@@ -70,17 +71,16 @@ def test_a_type_has_one_name(name: str, expected: str) -> None:
 )
 def test_other_types_are_refused_with_a_way_out(name: str, way_out: str) -> None:
     """Catches: a type whose equality is not that of its hash accepted as key, or refused without help."""
-    with pytest.raises(StateDeclarationError, match="cannot be a key") as refusal:
+    with raising(StateDeclarationError, found=name) as refusal:
         KeySchema([name])
 
     assert way_out in str(refusal.value)
-    assert repr(name) in str(refusal.value)
 
 
 @pytest.mark.parametrize("name", ["decimal(39,0)", "decimal(0,0)", "decimal(5,6)", "decimal(5,-1)"])
 def test_impossible_decimals_are_refused(name: str) -> None:
     """Catches: a decimal that Spark does not have, found only when the first row arrives."""
-    with pytest.raises(StateDeclarationError, match=r"precision in 1\.\.38"):
+    with raising(StateDeclarationError, found=name):
         key_type(name)
 
 
@@ -105,35 +105,46 @@ def test_python_types(declared: object, expected: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize(
-    "declared", [Colour, list, None, object, [int], (str, Colour), (str, (int,)), bytearray, 1]
+    ("declared", "shown"),
+    [
+        (Colour, "Colour"),
+        (list, "list"),
+        (None, "None"),
+        (object, "object"),
+        ([int], "[<class 'int'>]"),
+        ((str, Colour), "Colour"),
+        ((str, (int,)), "(<class 'int'>,)"),
+        (bytearray, "bytearray"),
+        (1, "1"),
+    ],
 )
-def test_other_python_types_are_refused(declared: object) -> None:
+def test_other_python_types_are_refused(declared: object, shown: str) -> None:
     """Catches: an enum or container declared as key, whose hash nobody defined."""
-    with pytest.raises(StateDeclarationError, match="key type"):
+    with raising(StateDeclarationError, found=shown):
         KeySchema.from_python(declared)
 
 
 def test_decimal_needs_precision_and_scale() -> None:
     """Catches: a guessed precision, which would change the hash (18 digits or fewer hash as a long)."""
-    with pytest.raises(StateDeclarationError, match=r"decimal\(10,2\)"):
+    with raising(StateDeclarationError, r"decimal\(10,2\)", found="Decimal"):
         KeySchema.from_python(decimal.Decimal)
 
 
 @pytest.mark.parametrize("type_names", ["string", b"string", 5, None])
 def test_a_schema_is_a_sequence_of_names(type_names: object) -> None:
     """Catches: a str iterated letter by letter, with a puzzling message about a type 's'."""
-    with pytest.raises(StateDeclarationError, match=r"sequence of Spark type names.*\('string',\)"):
+    with raising(StateDeclarationError, r"\('string',\)", option="type_names", found=repr(type_names)):
         KeySchema(type_names)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("declared", [(), []])
 def test_a_key_has_columns(declared: tuple[str, ...]) -> None:
     """Catches: a key of no columns, which puts every row into one key."""
-    with pytest.raises(StateDeclarationError, match="at least one column"):
+    with raising(StateDeclarationError, option="type_names", found=()):
         KeySchema(declared)
 
 
 def test_a_name_must_be_a_str() -> None:
     """Catches: KeySchema([int]) failing with an AttributeError."""
-    with pytest.raises(StateDeclarationError, match="from_python"):
+    with raising(StateDeclarationError, "from_python", option="type_names", found=repr(int)):
         KeySchema([int])  # type: ignore[list-item]

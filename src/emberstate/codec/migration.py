@@ -18,7 +18,7 @@ from emberstate.codec.compatibility import Refusal, Step, plan
 from emberstate.codec.nodes import Field
 from emberstate.codec.type_schema import TypeSchema
 from emberstate.codec.wire import Shape, shape_of
-from emberstate.errors import CodecError, StateDeclarationError
+from emberstate.errors import CodecError, EmberstateError, StateDeclarationError
 
 Convert = Callable[[Any], Any]
 
@@ -60,7 +60,8 @@ def decoder_for(
         except (CodecError, MemoryError):
             raise
         except Exception as error:
-            raise CodecError(f"the bytes do not hold {stored.label}: {error}") from None
+            field = error.field if isinstance(error, EmberstateError) else None
+            raise CodecError(f"the bytes do not hold {stored.label}: {error}", field=field) from None
         return value
 
     return decode

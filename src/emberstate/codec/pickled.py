@@ -174,5 +174,6 @@ class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         found = self._find(module, name)
         if found is None:
-            raise CodecError(f"the pickle names {module}.{name}, which is not in allow=[...]")
+            named = f"{module}.{name}"
+            raise CodecError(f"the pickle names {named}, which is not in allow=[...]", option="allow", found=named)
         return found

@@ -65,7 +65,8 @@ class KeyGroupRange:
         True
         """
         if start < 0:
-            raise StateDeclarationError(f"A key group range cannot start at {start}: key groups count from 0.")
+            what = f"A key group range cannot start at {start}: key groups count from 0."
+            raise StateDeclarationError(what, option="start", found=start)
         return cls(start, end) if start <= end else cls.EMPTY
 
     def __len__(self) -> int:
@@ -89,7 +90,8 @@ class KeyGroupRange:
         """
         # Flink accepts position == size here and hands out a foreign group.
         if not 0 <= position < len(self):
-            raise StateDeclarationError(f"Key group range {self} of {len(self)} groups has no position {position}.")
+            what = f"Key group range {self} of {len(self)} groups has no position {position}."
+            raise StateDeclarationError(what, option="position", found=position)
         return self.start + position
 
     def intersection(self, other: KeyGroupRange) -> KeyGroupRange:
@@ -125,7 +127,9 @@ def check_max_parallelism(max_parallelism: int) -> None:
     """Refuse a max parallelism that is not an int in 1..32768."""
     if type(max_parallelism) is not int or not 1 <= max_parallelism <= MAX_PARALLELISM_CAP:
         raise StateDeclarationError(
-            f"Max parallelism must be an int in 1..{MAX_PARALLELISM_CAP}, found {max_parallelism!r}."
+            f"Max parallelism must be an int in 1..{MAX_PARALLELISM_CAP}, found {max_parallelism!r}.",
+            option="max_parallelism",
+            found=max_parallelism,
         )
 
 
@@ -133,11 +137,15 @@ def check_parallelism(max_parallelism: int, parallelism: int) -> None:
     """Refuse a parallelism that ``max_parallelism`` groups cannot serve."""
     check_max_parallelism(max_parallelism)
     if type(parallelism) is not int or parallelism < 1:
-        raise StateDeclarationError(f"Parallelism must be an int of at least 1, found {parallelism!r}.")
+        what = f"Parallelism must be an int of at least 1, found {parallelism!r}."
+        raise StateDeclarationError(what, option="parallelism", found=parallelism)
     if parallelism > max_parallelism:
         raise StateDeclarationError(
             f"Parallelism {parallelism} exceeds max parallelism {max_parallelism}: some slots would own no "
-            f"key group. Use at most {max_parallelism} slots, or a larger max parallelism for a new state."
+            f"key group. Use at most {max_parallelism} slots, or a larger max parallelism for a new state.",
+            option="parallelism",
+            expected=max_parallelism,
+            found=parallelism,
         )
 
 

@@ -74,11 +74,14 @@ class KeySchema:
         if isinstance(type_names, (str, bytes)) or not isinstance(type_names, Iterable):
             raise StateDeclarationError(
                 f"A key schema is a sequence of Spark type names, got {type_names!r}; write "
-                f"('string',) for a key of one column."
+                f"('string',) for a key of one column.",
+                option="type_names",
+                found=repr(type_names),
             )
         types = tuple(key_type(name) for name in type_names)
         if not types:
-            raise StateDeclarationError("A key needs at least one column; declare its Spark type names.")
+            what = "A key needs at least one column; declare its Spark type names."
+            raise StateDeclarationError(what, option="type_names", found=())
         names = tuple(kind.name for kind in types)
         columns = [kind.column(partial(refusal, kind, position)) for position, kind in enumerate(types, start=1)]
         normalise, digest = columns[0] if len(columns) == 1 else _composite(names, columns)
@@ -138,12 +141,14 @@ class KeySchema:
         Raises:
             StateDeclarationError: with both schemas.
         """
-        found = (stored,) if isinstance(stored, str) else tuple(stored)
-        if found != self.type_names:
+        before = (stored,) if isinstance(stored, str) else tuple(stored)
+        if before != self.type_names:
             raise StateDeclarationError(
                 f"The key schema has changed: the stored state has the key columns "
-                f"({', '.join(map(str, found))}), this pipeline declares ({', '.join(self.type_names)}). "
-                f"Keys may fall into other key groups. Declare the stored types, or start with new state."
+                f"({', '.join(map(str, before))}), this pipeline declares ({', '.join(self.type_names)}). "
+                f"Keys may fall into other key groups. Declare the stored types, or start with new state.",
+                expected=before,
+                found=self.type_names,
             )
 
     def __eq__(self, other: object) -> bool:

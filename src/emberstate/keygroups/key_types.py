@@ -169,7 +169,9 @@ def key_type(name: str) -> KeyType:
     if not isinstance(name, str):
         raise StateDeclarationError(
             f"A key column's type is a Spark type name, got {name!r}; use one of {KEY_TYPES_HELP}, or "
-            f"KeySchema.from_python for Python types."
+            f"KeySchema.from_python for Python types.",
+            option="type_names",
+            found=repr(name),
         )
     folded = " ".join(name.lower().split())
     known = _BY_NAME.get(folded)
@@ -181,13 +183,14 @@ def key_type(name: str) -> KeyType:
         if not (1 <= precision <= MAX_PRECISION and 0 <= scale <= precision):
             raise StateDeclarationError(
                 f"Key type {name!r} is no decimal of Spark: expected a precision in 1..{MAX_PRECISION} and a "
-                f"scale in 0..precision, got precision {precision} and scale {scale}."
+                f"scale in 0..precision, got precision {precision} and scale {scale}.",
+                found=name,
             )
         return _decimal_type(precision, scale)
     for pattern, way_out in _WAYS_OUT:
         if re.match(pattern, folded):
-            raise StateDeclarationError(f"A column of type {name!r} cannot be a key: {way_out}.")
-    raise StateDeclarationError(f"A column of type {name!r} cannot be a key; use one of {KEY_TYPES_HELP}.")
+            raise StateDeclarationError(f"A column of type {name!r} cannot be a key: {way_out}.", found=name)
+    raise StateDeclarationError(f"A column of type {name!r} cannot be a key; use one of {KEY_TYPES_HELP}.", found=name)
 
 
 def key_type_of_python(declared: object) -> KeyType:
@@ -205,11 +208,13 @@ def key_type_of_python(declared: object) -> KeyType:
     if declared is decimal.Decimal:
         raise StateDeclarationError(
             "A Decimal key needs its precision and scale, since Spark's hash depends on them: write the "
-            "Spark type, such as 'decimal(10,2)', in place of Decimal."
+            "Spark type, such as 'decimal(10,2)', in place of Decimal.",
+            found="Decimal",
         )
     shown = declared.__qualname__ if isinstance(declared, type) else repr(declared)
     raise StateDeclarationError(
         f"{shown} cannot be a key type; use int, str, bytes, bool, float, datetime.date, datetime.datetime "
         f"or a Spark type name such as 'decimal(10,2)', or a tuple of these. Enums and classes: key by "
-        f"their plain values."
+        f"their plain values.",
+        found=shown,
     )

@@ -26,6 +26,7 @@ def refusal(kind: KeyType, position: int, value: object, advice: str) -> StateTy
     return StateTypeError(
         f"Key column {position} is declared {kind.name} and takes {kind.expected}; got {describe(value)}: {advice}.",
         key=value,
+        expected=kind.name,
     )
 
 
@@ -37,6 +38,7 @@ def shape_refusal(type_names: tuple[str, ...], key: object) -> StateTypeError:
         f"A key of the columns ({', '.join(type_names)}) is a plain tuple of {len(type_names)} values, in "
         f"this order; got {found}: {advice}.",
         key=key,
+        expected=type_names,
     )
 
 
