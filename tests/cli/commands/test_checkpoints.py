@@ -16,6 +16,7 @@ from emberstate.errors import CheckpointCollectedError, FencedError
 from emberstate.storage.local import LocalStorage
 from tests.cli.cards import harness, pay
 from tests.cli.conftest import Run
+from tests.raising import raising
 
 COMMANDS: list[tuple[str, ...]] = [
     ("checkpoints", "ls"),
@@ -247,7 +248,7 @@ def test_gc_leaves_a_job_alone_that_looks_alive(cli: Run, tmp_path: Path) -> Non
         assert contents(tmp_path) == before
         running.process(pay("ann", 2.0))
         assert cli("checkpoints", "gc", tmp_path, "--yes", "--take-over").code == 0
-        with pytest.raises(FencedError, match="incarnation 2"):
+        with raising(FencedError, path="claims/000002", expected=1, found=2):
             running.process(pay("ann", 4.0))
     with harness(FsStateBackend(tmp_path)) as running:
         assert running.state("amounts", "ann") == [1.0, 2.0]

@@ -48,9 +48,13 @@ def check_newest(storage: Storage, holder: Holder, doing: str) -> None:
 def fenced(storage: Storage, holder: Holder, by: Holder | int, doing: str) -> FencedError:
     """Return the error for a holder that was overtaken."""
     newer = by if isinstance(by, Holder) else _holder(storage, by)
+    number = by.incarnation if isinstance(by, Holder) else by
     return FencedError(
         f"{doing}: {newer} has taken over the job in {storage.describe()}. This process is {holder} and may no longer "
-        f"commit. Stop it; if the other one was started by mistake, stop that one and start this one again."
+        f"commit. Stop it; if the other one was started by mistake, stop that one and start this one again.",
+        path=claim_path(number),
+        expected=holder.incarnation,
+        found=number,
     )
 
 
