@@ -132,7 +132,8 @@ def _person(draws: Draws, numbers: Ints, hot_ratio: int, hot_offset: int) -> Int
 
 def _price(draws: Draws, draw: int) -> Ints:
     step = draws.below(draw, 1 << 20)
-    return np.rint(_COARSE[step >> 10] * _FINE[step & 1023]).astype(np.int64)
+    cents: Ints = np.rint(_COARSE[step >> 10] * _FINE[step & 1023]).astype(np.int64)
+    return cents
 
 
 def _extra(draws: Draws, kind: str) -> pa.Array:
