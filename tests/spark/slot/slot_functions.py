@@ -46,7 +46,7 @@ class Adding(KeyedProcessFunction):
         elif row.command == "calls":
             yield "calls", self.calls
         elif row.command.startswith("hang at "):
-            Path(row.command.removeprefix("hang at ")).touch()
+            os.close(os.open(row.command.removeprefix("hang at "), os.O_CREAT))  # no frame of Python's below this one
             while True:
                 time.sleep(60)
         elif row.command.startswith("wait for "):

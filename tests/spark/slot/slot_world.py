@@ -107,7 +107,9 @@ class World:
             os.waitpid(pid, 0)
         for job in self.jobs:
             for pid in slot_pids(job.name):
-                os.kill(pid, signal.SIGTERM)
+                with contextlib.suppress(ProcessLookupError):  # it has just ended
+                    os.kill(pid, signal.SIGTERM)
+                    os.kill(pid, signal.SIGCONT)  # a test that failed may have left it stopped
                 wait_for_end(pid)
         for process in self._stand_ins:
             process.kill()

@@ -61,7 +61,8 @@ def test_slots_live_between_tasks_and_end_with_spark(world: World, monkeypatch: 
 
     if SparkSession.getActiveSession() is not None:  # with other settings, and others need it
         name = f"{__file__}::test_slots_live_between_tasks_and_end_with_spark"
-        done = subprocess.run([sys.executable, "-m", "pytest", name], capture_output=True, text=True, check=False)
+        command = [sys.executable, "-m", "pytest", "-m", "long", name]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout
         return
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)

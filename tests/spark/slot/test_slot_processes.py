@@ -205,7 +205,7 @@ def test_a_function_that_never_returns_holds_neither_process_nor_batch(world: Wo
         except SlotError:
             outcome.append("died")
 
-    thread = threading.Thread(target=run)
+    thread = threading.Thread(target=run, daemon=True)  # does not hold a run that failed
     thread.start()
     wait_for(hangs.exists, "the function")
     if how == "SIGTERM":

@@ -164,7 +164,7 @@ class Streaming:
         self.request = job.request(job.begin())
         self.started, self.go_on = threading.Event(), threading.Event()
         self.outcome: SlotAnswer | Exception | None = None
-        self._thread = threading.Thread(target=self._run)
+        self._thread = threading.Thread(target=self._run, daemon=True)  # does not hold a run that failed
         self._thread.start()
         assert self.started.wait(PATIENCE)
 
@@ -290,7 +290,7 @@ def test_a_name_that_is_held_and_never_answers_is_passed_over(world: World, monk
     wait_for(lambda: _listens(address_of(job.slot_id, job.executor, 1)), "the slot")
     with socket.socket(socket.AF_UNIX) as squatter:
         squatter.bind(job.address)
-        monkeypatch.setattr(slot_client, "START_SECONDS", 0.1)
+        monkeypatch.setattr(slot_client, "START_SECONDS", 0.5)
         assert job.run([("a", 1, "")])[1] == {"a": 1}
         assert world.pid(job) == started.pid
     os.kill(started.pid, signal.SIGTERM)
