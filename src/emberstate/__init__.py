@@ -17,6 +17,21 @@ from emberstate.codec import codec_for, pickle_codec  # noqa: E402
 from emberstate.errors import EmberstateError  # noqa: E402
 from emberstate.heap.backend import HeapKeyedStateBackend  # noqa: E402
 from emberstate.keygroups import KeyGroupRange, KeySchema, range_for_slot  # noqa: E402
+from emberstate.runtime.aggregates.names import (  # noqa: E402
+    any,
+    collect,
+    count,
+    distinct,
+    every,
+    first,
+    fold,
+    last,
+    max,
+    mean,
+    min,
+    sum,
+    top,
+)
 from emberstate.runtime.functions.context import FunctionContext  # noqa: E402
 from emberstate.runtime.functions.declared_states import (  # noqa: E402
     aggregating_state,
@@ -136,16 +151,29 @@ __all__ = [
     "ValueStateDescriptor",
     "WindowAssigner",
     "aggregating_state",
+    "any",
     "bootstrap_savepoint",
     "broadcast_state",
     "codec_for",
+    "collect",
+    "count",
+    "distinct",
+    "every",
+    "first",
+    "fold",
+    "last",
     "list_state",
     "map_state",
+    "max",
+    "mean",
+    "min",
     "pickle_codec",
     "range_for_slot",
     "read_changes",
     "read_state",
     "reducing_state",
+    "sum",
+    "top",
     "value_state",
     "window",
 ]

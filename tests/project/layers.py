@@ -35,7 +35,7 @@ ROOMS = {
     "storage": (("interface", "paths", "checksums"), ("base",), ("local", "memory", "object_store"), ("uri",)),
     "heap": (("map",), ("states",), ("loading", "ttl_sweep"), ("backend",)),
     "checkpoint": (("files",), ("manifest",), ("restore",), ("commit", "read"), ("offline", "backends")),
-    "runtime": (("rows",), ("functions",), ("operator",), ("windows", "bootstrap")),
+    "runtime": (("rows",), ("functions",), ("operator",), ("windows", "bootstrap"), ("aggregates",)),
     "spark": (
         ("java", "progress", "heartbeat_source", "slot"),
         ("plan", "spark_session"),

@@ -26,8 +26,9 @@ PUBLIC = {
         ReducingState ReducingStateDescriptor RocksDBStateBackend Row RowType SlidingEventTimeWindows
         SlidingProcessingTimeWindows TimeDomain TimeWindow Trigger TriggerResult TtlConfig TtlTime TtlUpdate
         TtlVisibility TumblingEventTimeWindows TumblingProcessingTimeWindows ValueState ValueStateDescriptor
-        WindowAssigner aggregating_state bootstrap_savepoint broadcast_state codec_for list_state map_state
-        pickle_codec range_for_slot read_changes read_state reducing_state value_state window
+        WindowAssigner aggregating_state any bootstrap_savepoint broadcast_state codec_for collect count distinct
+        every first fold last list_state map_state max mean min pickle_codec range_for_slot read_changes read_state
+        reducing_state sum top value_state window
     """,
     "emberstate.checkpoint": """
         ChainPolicy ChangeFeed CheckpointCoordinator CheckpointReader FsStateBackend Manifest

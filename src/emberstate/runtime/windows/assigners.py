@@ -201,6 +201,11 @@ class SessionWindows(WindowAssigner):
             )
         return cls(_GapByRow(gap))
 
+    @property
+    def fixed_gap(self) -> int | None:
+        """The gap, if it is the same after every row."""
+        return self.gap.micros if isinstance(self.gap, _FixedGap) else None
+
     def assign(self, row: Any, time: int) -> Sequence[TimeWindow]:
         """The session of this row alone; those that overlap or touch are merged."""
         return (TimeWindow(time, time + self.gap(row)),)
