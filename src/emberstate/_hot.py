@@ -33,6 +33,7 @@ HOT_MODULES = (
     "emberstate.heap.states.map_value",
     "emberstate.state.key_context",
     "emberstate.state.row_columns",
+    "emberstate.state.cells.packing",
     "emberstate.state.internal_states",
     "emberstate.state.handles",
     "emberstate.state.map_handle",

@@ -58,7 +58,7 @@ ROOMS = {
 THIRD_PARTY = {
     "keygroups": {"xxhash"},
     "codec": {"msgspec"},
-    "state": {"cython"},
+    "state": {"cython", "pyarrow"},
     "heap": {"cython"},
     "rocksdb": {"cython", "rocksdict"},
     "storage": {"boto3", "botocore"},

@@ -1,0 +1,1 @@
+"""Keys and records of many rows at once: columns of values to binary cells (`packing`, `keys`) and back."""
