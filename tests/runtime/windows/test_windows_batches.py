@@ -7,9 +7,13 @@ from typing import Any
 
 import pytest
 
-from emberstate.keygroups import range_for_slot
+from emberstate.heap.backend import HeapKeyedStateBackend
+from emberstate.keygroups import KeySchema, range_for_slot
+from emberstate.runtime.operator.operator import KeyedOperator
 from emberstate.runtime.rows.times import MAX_TIME
+from emberstate.runtime.windows.assigners import TumblingProcessingTimeWindows
 from emberstate.runtime.windows.window_function import WindowFunction
+from emberstate.runtime.windows.windowed_rows import window
 from tests.runtime.windows.model import Rule, Shape
 from tests.runtime.windows.world import FOLDS, MAX_PARALLELISM, World, function_of
 
@@ -60,8 +64,8 @@ def run(function: WindowFunction, rows: list[Any], batches: int, lag: int, slots
 def test_the_same_output_from_any_cut(shape: Shape, rule: Rule) -> None:
     """Catches: a result that depends on where a micro-batch happens to end, or on how many slots there are."""
     rows = in_order(seed=len(shape.kind) + rule.number)
-    for lag, fold in ((0, FOLDS[0]), (7, FOLDS[2]), (0, FOLDS[1])):
-        function = function_of(shape, rule, lateness=4, fold=fold)
+    for lag, fold, lateness in ((0, FOLDS[0], 4), (7, FOLDS[2], 0), (0, FOLDS[1], 0)):
+        function = function_of(shape, rule, lateness=lateness, fold=fold)
 
         [whole] = run(function, rows, 1, lag)
 
@@ -71,3 +75,17 @@ def test_the_same_output_from_any_cut(shape: Shape, rule: Rule) -> None:
         for slot, found in enumerate(run(function, rows, 7, lag, slots=3)):
             keys = {row[0] for row in found}
             assert found == [row for row in whole if row[0] in keys], slot
+
+
+def test_a_window_opens_again_when_the_clock_is_set_back() -> None:
+    """Catches: a window of processing time that waits for a timer which has fired and was thought to be set still."""
+    firsts = window(TumblingProcessingTimeWindows.of("10 microseconds")).reduce(lambda one, _: one, tuple[str])
+    operator = KeyedOperator("firsts", firsts, HeapKeyedStateBackend(KeySchema.from_python(str)))
+    operator.open()
+    found = []
+    for now in (1, 12, 3, 15):
+        operator.begin(processing_time=now)
+        if now < 10:
+            operator.process("ann", ("ann",))
+        found.append(operator.end().main)
+    assert found == [[], [("ann",)], [], [("ann",)]]

@@ -1,5 +1,9 @@
 """`MergingWindowFunction`: windows that merge when they overlap or touch: sessions.
 
+A session with its default trigger and no lateness does not move its timer with every row. The timer of its first row
+fires early, finds that the session has grown, and waits for the new end. Invariant of such sessions: one of the windows
+that a session was merged from, or itself, has a timer at its own end.
+
 Thread safety: one thread, that of the operator.
 """
 
@@ -34,7 +38,6 @@ class MergingWindowFunction(WindowFunction):
         self._windows = MergingWindowSet(self._internal(MERGING_WINDOWS, str))
 
     def _take(self, row: Any, time: int, out: list[Any]) -> bool:
-        context = self._trigger_context
         assigned = self.spec.assigner.assign(row, time)
         taken = not assigned
         for alone in assigned:
@@ -44,14 +47,18 @@ class MergingWindowFunction(WindowFunction):
                 continue
             taken = True
             self._windows.add(merge)
+            if self._end_is_cleanup:
+                if merge.is_new:
+                    self._await_end(window)
+                elif merge.merged_state_windows:
+                    self._state.merge(merge.state_window, merge.merged_state_windows)
+                self._state.add(merge.state_window, row)
+                continue
             if merge.merged:
                 self._merge(merge)
             self._state.add(merge.state_window, row)
-            context.window = window
-            result = self._trigger.on_element(row, self._timestamp, window, context)
-            self._follow(result, window, merge.state_window, out)
-            if not self._end_is_cleanup:  # else the trigger has registered that timer
-                self._await_cleanup(window)
+            self._follow(self._on_element(row, window), window, merge.state_window, out)
+            self._await_cleanup(window)
         return taken
 
     def _merge(self, merge: Merge) -> None:
@@ -69,12 +76,19 @@ class MergingWindowFunction(WindowFunction):
             self._state.merge(merge.state_window, merge.merged_state_windows)
 
     def _fire_timer(self, timer: KeyedTimer, is_cleanup: bool, out: list[Any]) -> None:
-        window = timer.namespace
-        assert isinstance(window, TimeWindow)
+        part = timer.namespace
+        assert isinstance(part, TimeWindow)
+        window = self._windows.window_with(part)
+        if window is None:
+            return  # it is closed
+        if window.end > part.end:  # it has grown
+            if self.spec.fires_at_end and not self._end_is_cleanup:
+                self._await_end(window)
+            self._await_cleanup(window)
+            return
         state_window = self._windows.state_window(window)
-        if state_window is None:
-            return  # the window is part of another one, which has its own timers
-        self._follow(self._asked(timer), window, state_window, out)
+        assert state_window is not None
+        self._follow(self._asked(timer, window), window, state_window, out)
         if is_cleanup:
             self._state.clear(state_window)
             self._trigger_context.window = window

@@ -33,6 +33,8 @@ class Merge(NamedTuple):
     state_window: TimeWindow
     merged: tuple[TimeWindow, ...] = ()
     merged_state_windows: tuple[TimeWindow, ...] = ()
+    #: No window of the key overlaps it or touches it.
+    is_new: bool = False
 
 
 class MergingWindowSet:
@@ -55,9 +57,10 @@ class MergingWindowSet:
 
     def merge_of(self, window: TimeWindow) -> Merge:
         """Return what adding `window` would do; does not change the set. O(windows of the key)."""
-        touched = sorted(known for known in self._windows.keys() or () if known.intersects(window))
+        touched = [known for known in self._windows.keys() or () if known.intersects(window)]
         if not touched:
-            return Merge(window, window)
+            return Merge(window, window, is_new=True)
+        touched.sort()
         whole = window
         for known in touched:
             whole = whole.cover(known)
@@ -70,13 +73,20 @@ class MergingWindowSet:
         """Apply `merge`, which `merge_of` has just returned."""
         for window in merge.merged:
             self._windows.remove(window)
-        if not self._windows.contains(merge.window):
+        if merge.merged or merge.is_new:
             self._windows.put(merge.window, merge.state_window)
 
     def state_window(self, window: TimeWindow) -> TimeWindow | None:
         """Return the state window of a window, or None if the window is not in the set."""
         found: TimeWindow | None = self._windows.get(window)
         return found
+
+    def window_with(self, part: TimeWindow) -> TimeWindow | None:
+        """Return the window that has `part` in it, or None. O(windows of the key)."""
+        for known in self._windows.keys() or ():
+            if known.start <= part.start and part.end <= known.end:
+                return known
+        return None
 
     def retire(self, window: TimeWindow) -> None:
         """Remove a window from the set."""

@@ -12,6 +12,7 @@ from typing import Any
 from emberstate.runtime.functions.context import FunctionContext
 from emberstate.runtime.functions.declared_states import Declaration
 from emberstate.runtime.functions.domain_timers import KeyedTimer
+from emberstate.runtime.windows.awaited_windows import AwaitedWindows
 from emberstate.runtime.windows.slices import SliceGrid
 from emberstate.runtime.windows.trigger import TriggerResult
 from emberstate.runtime.windows.window_contents import SlicedContents, WholeContents, WindowContents, slice_index
@@ -34,6 +35,7 @@ class PlainWindowFunction(WindowFunction):
     def open(self, ctx: FunctionContext) -> None:
         """Open the states."""
         super().open(ctx)
+        self._awaited = AwaitedWindows(ctx)
         state = self._window_state()
         self._contents: WindowContents
         if self._grid is None or self._index is None:
@@ -47,17 +49,19 @@ class PlainWindowFunction(WindowFunction):
         if not in_time:
             return not windows  # a row between windows is not late
         self._contents.add(row, time, in_time)
-        context = self._trigger_context
         for window in in_time:
-            context.window = window
-            self._follow(self._trigger.on_element(row, self._timestamp, window, context), window, out)
-            if not self._end_is_cleanup:  # else the trigger has registered that timer
+            if self._end_is_cleanup:
+                if self._awaited.add(window):
+                    self._await_end(window)
+            else:
+                self._follow(self._on_element(row, window), window, out)
                 self._await_cleanup(window)
         return True
 
     def _fire_timer(self, timer: KeyedTimer, is_cleanup: bool, out: list[Any]) -> None:
         window = timer.namespace
-        self._follow(self._asked(timer), window, out)
+        self._awaited.discard(window)
+        self._follow(self._asked(timer, window), window, out)
         if is_cleanup:
             self._contents.clear(window)
             self._trigger_context.window = window

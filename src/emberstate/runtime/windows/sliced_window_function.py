@@ -17,6 +17,7 @@ from typing import Any
 from emberstate.runtime.functions.context import FunctionContext
 from emberstate.runtime.functions.declared_states import Declaration
 from emberstate.runtime.functions.domain_timers import KeyedTimer
+from emberstate.runtime.windows.awaited_windows import AwaitedWindows
 from emberstate.runtime.windows.slices import SliceGrid
 from emberstate.runtime.windows.time_window import TimeWindow
 from emberstate.runtime.windows.window_contents import SlicedContents, slice_index
@@ -39,15 +40,19 @@ class SlicedWindowFunction(WindowFunction):
         """Open the states."""
         super().open(ctx)
         self._contents = SlicedContents(self._window_state(), self._internal(self._index, str), self._grid)
+        self._awaited = AwaitedWindows(ctx)
 
     def _take(self, row: Any, time: int, out: list[Any]) -> bool:
         grid = self._grid
         piece = grid.slice_of(time)
+        passed = self._passed()
+        if time >= passed and not self._awaited.add(piece):  # nor has one of its windows fired yet
+            self._contents.add_to_known(piece, row)
+            return True
         last = grid.last_window(piece)
         if self._is_late(last):
             return False
         self._contents.add_to(piece, row)
-        passed = self._passed()
         window = grid.first_window(piece)
         while window.end <= passed and window <= last:
             if not self._is_late(window):  # it has fired, and fires again
@@ -63,25 +68,18 @@ class SlicedWindowFunction(WindowFunction):
         window = timer.namespace
         assert isinstance(window, TimeWindow)
         if timer.micros == window.end:
-            self._emit(window, self._contents.elements(window), out)
+            slices = self._contents.slices(window)
+            self._emit(window, self._contents.elements_of(slices), out)
             following = self._grid.next_window(window)
-            if self._contents.any_between(following.start, window.end):
+            if slices and slices[-1].start >= following.start:
                 self._await_end(following)
         if is_cleanup:
-            self._contents.clear(window)
+            for piece in self._contents.clear(window):
+                self._awaited.discard(piece)
             self._clear_user_states(window)
         else:
             self._await_cleanup(window)  # of the function's states, or the allowed lateness has grown
 
     def _passed(self) -> int:
         """Return the time up to which windows have fired."""
-        context = self._trigger_context
-        return context.watermark if self._is_event_time else context.processing_time
-
-    def _await_end(self, window: TimeWindow) -> None:
-        context = self._trigger_context
-        context.window = window
-        if self._is_event_time:
-            context.register_event_time_timer(window.end)
-        else:
-            context.register_processing_time_timer(window.end)
+        return self._ctx.event_now if self._is_event_time else self._trigger_context.processing_time

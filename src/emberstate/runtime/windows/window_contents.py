@@ -40,8 +40,8 @@ class WindowContents(abc.ABC):
         """Empty a window that stays open."""
 
     @abc.abstractmethod
-    def clear(self, window: Any) -> None:
-        """Drop what only this window needs: it is closed."""
+    def clear(self, window: Any) -> Sequence[Any]:
+        """Drop what only this window needs: it is closed. Returns the namespaces that were dropped."""
 
 
 class WholeContents(WindowContents):
@@ -65,9 +65,10 @@ class WholeContents(WindowContents):
         """Empty a window."""
         self._state.clear(window)
 
-    def clear(self, window: Any) -> None:
+    def clear(self, window: Any) -> Sequence[Any]:
         """Drop a window's content."""
         self._state.clear(window)
+        return (window,)
 
 
 def sliced_names(grid: SliceGrid) -> tuple[str, str]:
@@ -105,13 +106,21 @@ class SlicedContents(WindowContents):
         if not self._index.contains(piece.start):
             self._index.put(piece.start, True)
 
+    def add_to_known(self, piece: TimeWindow, row: Any) -> None:
+        """Take a row into a slice that the key has."""
+        self._state.add(piece, row)
+
     def elements(self, window: TimeWindow) -> list[Any]:
         """A window's rows, slice by slice, or their one result."""
-        return self._state.elements(self._slices(window.start, window.end))
+        return self.elements_of(self.slices(window))
 
-    def any_between(self, start: int, end: int) -> bool:
-        """Whether the key has a slice that starts in a span of time."""
-        return bool(self._starts(start, end))
+    def elements_of(self, slices: Sequence[TimeWindow]) -> list[Any]:
+        """The rows of some slices, or their one result."""
+        return self._state.elements(slices)
+
+    def slices(self, window: TimeWindow) -> list[TimeWindow]:
+        """The slices that the key has of a window, earliest first."""
+        return self._slices(window.start, window.end)
 
     def purge(self, window: TimeWindow) -> None:
         """Raise: other windows need the same slices."""
@@ -121,11 +130,13 @@ class SlicedContents(WindowContents):
             option="may_purge",
         )
 
-    def clear(self, window: TimeWindow) -> None:
+    def clear(self, window: TimeWindow) -> Sequence[TimeWindow]:
         """Drop the slices that this is the last window of."""
-        for piece in self._slices(window.start, min(window.start + self._grid.slide, window.end)):
+        dropped = self._slices(window.start, min(window.start + self._grid.slide, window.end))
+        for piece in dropped:
             self._state.clear(piece)
             self._index.remove(piece.start)
+        return dropped
 
     def _slices(self, start: int, end: int) -> list[TimeWindow]:
         width = self._grid.width

@@ -95,6 +95,7 @@ class WindowFunction(KeyedProcessFunction):
         for declared in self.declared_states():
             self._internal(declared.descriptor, declared.namespace_type)
         self._is_event_time = self.spec.assigner.is_event_time
+        self._lateness = self.spec.allowed_lateness
         self._trigger = self.spec.trigger
         self._end_is_cleanup = self.spec.fires_at_end and self.spec.allowed_lateness == 0
         self._trigger_context = WindowTriggerContext(ctx, self.spec.assigner.window_type)
@@ -118,7 +119,6 @@ class WindowFunction(KeyedProcessFunction):
                 f"which column it is, or use windows of processing time. The row: {row!r:.200}",
                 option="event_time",
             )
-        self._timestamp = time if ctx.timestamp_micros is None else ctx.timestamp_micros
         out: list[Any] = []
         if not self._take(row, time, out):
             self._drop_late(row)
@@ -159,7 +159,22 @@ class WindowFunction(KeyedProcessFunction):
 
     def _is_late(self, window: Any) -> bool:
         """Whether a window is past its clean-up time, so that it takes no more rows."""
-        return self._is_event_time and self._cleanup_time(window) <= self._ctx.watermark_micros
+        return self._is_event_time and window.end + self._lateness <= self._ctx.event_now
+
+    def _on_element(self, row: Any, window: Any) -> TriggerResult:
+        """Return the trigger's decision on a row; the trigger sees its event time, or the processing time."""
+        context, time = self._trigger_context, self._ctx.timestamp_micros
+        context.window = window
+        return self._trigger.on_element(row, context.processing_time if time is None else time, window, context)
+
+    def _await_end(self, window: Any) -> None:
+        """Set the timer of a window's end."""
+        context = self._trigger_context
+        context.window = window
+        if self._is_event_time:
+            context.register_event_time_timer(window.end)
+        else:
+            context.register_processing_time_timer(window.end)
 
     def _await_cleanup(self, window: Any) -> None:
         time = self._cleanup_time(window)
@@ -170,13 +185,13 @@ class WindowFunction(KeyedProcessFunction):
             else:
                 self._trigger_context.register_processing_time_timer(time)
 
-    def _asked(self, timer: KeyedTimer) -> TriggerResult:
-        """Return the trigger's decision on a timer."""
+    def _asked(self, timer: KeyedTimer, window: Any) -> TriggerResult:
+        """Return the trigger's decision on a timer of a window."""
         context = self._trigger_context
-        context.window = timer.namespace
+        context.window = window
         if timer.domain is TimeDomain.EVENT:
-            return self._trigger.on_event_time(timer.micros, timer.namespace, context)
-        return self._trigger.on_processing_time(timer.micros, timer.namespace, context)
+            return self._trigger.on_event_time(timer.micros, window, context)
+        return self._trigger.on_processing_time(timer.micros, window, context)
 
     def _emit(self, window: Any, elements: list[Any], out: list[Any]) -> None:
         """Emit the rows of a window's elements; an empty window emits none."""

@@ -88,7 +88,7 @@ class FoldingWindowState(WindowState):
     ) -> None:
         self._state = state
         self._folding = folding
-        self._copy = codec.copy
+        self._copy = None if codec.immutable else codec.copy
         self._check = check
 
     def add(self, namespace: Hashable, row: Any) -> None:
@@ -104,7 +104,8 @@ class FoldingWindowState(WindowState):
         for namespace in namespaces:
             part = bound(namespace).get_internal()
             if part is not None:
-                part = self._copy(part)  # the merge function may mutate it, and so may the caller
+                if self._copy is not None:
+                    part = self._copy(part)  # the merge function may mutate it, and so may the caller
                 whole = part if whole is None else self._folding.merge(whole, part)
         if whole is None:
             return []
