@@ -27,6 +27,14 @@ from typing import Any, Final
 from emberstate.errors import StateDeclarationError
 from emberstate.runtime.aggregates.declarations import Aggregate, Fold
 from emberstate.runtime.aggregates.emission import Emit, checked_emit
+from emberstate.runtime.rows.columns import (
+    ALL_COLUMN,
+    LATEST_COLUMN,
+    PANE_COLUMNS,
+    ROWS_COLUMN,
+    TIME_COLUMN,
+    WHOLE_COLUMN,
+)
 from emberstate.runtime.rows.data_types import Column, DataType
 from emberstate.runtime.rows.row import RowType
 from emberstate.runtime.windows.assigners import (
@@ -42,13 +50,12 @@ from emberstate.runtime.windows.assigners import (
 from emberstate.runtime.windows.time_window import TimeWindow
 from emberstate.runtime.windows.windowed_rows import WindowedRows
 
-ALL: Final = "__all"
-ROWS: Final = "__rows"
-TIME: Final = "__time"
-LATEST: Final = "__latest"
-PANE_START: Final = "__window_start"
-PANE_END: Final = "__window_end"
-WHOLE: Final = "__whole"
+ALL: Final = ALL_COLUMN
+ROWS: Final = ROWS_COLUMN
+TIME: Final = TIME_COLUMN
+LATEST: Final = LATEST_COLUMN
+PANE_START, PANE_END = PANE_COLUMNS
+WHOLE: Final = WHOLE_COLUMN
 
 #: The columns of the output that say which window a row is of.
 WINDOW_START: Final = "window_start"
@@ -117,6 +124,12 @@ class AggregateSpec:
             checked_emit(emit, window is not None),
         )
         made._check()
+        if emit is not None and window is not None and window.trigger != window.assigner.default_trigger():
+            raise StateDeclarationError(
+                f"emit={emit!r} and the trigger {window.trigger!r} both say when windows emit: leave out one of them",
+                option="emit",
+                found=repr(window.trigger),
+            )
         return made
 
     def _check(self) -> None:
@@ -129,9 +142,10 @@ class AggregateSpec:
                     f"give the aggregate another name",
                     column=twice,
                 )
-        if self.window is not None and self.window.assigner.is_event_time and self.event_time is None:
+        window = self.window
+        if window is not None and window.assigner.is_event_time and self.event_time is None:
             raise StateDeclarationError(
-                f"{type(self.window.assigner).__name__} need an event time: declare which column it is, or use windows "
+                f"{type(window.assigner).__name__} need an event time: declare which column it is, or use windows "
                 f"of processing time",
                 option="event_time",
             )

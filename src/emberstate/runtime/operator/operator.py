@@ -320,6 +320,7 @@ class KeyedOperator:
         Removes some expired values, more after more rows.
         """
         with self._attempt("end()"):
+            self._runner.finish()
             self._runner.check_outputs()
             result = self._runner.result()
             self.backend.clean_up(max(LEAST_CLEANED, CLEANED_PER_ROW * result.rows))

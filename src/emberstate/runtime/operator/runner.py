@@ -15,6 +15,7 @@ from emberstate.errors import StateDeclarationError, UserFunctionError
 from emberstate.runtime.functions.broadcast import BroadcastSide
 from emberstate.runtime.functions.context import FunctionContext
 from emberstate.runtime.functions.domain_timers import KeyedTimer, TimeDomain
+from emberstate.runtime.functions.finishing import FinishingFunction
 from emberstate.runtime.functions.host import FunctionHost
 from emberstate.runtime.functions.timer_service import TimerService
 from emberstate.runtime.operator.held_rows import HeldRows, LateRow
@@ -144,6 +145,15 @@ class ElementRunner:
         self._set_processing_time(processing_time)
         self.set_watermark(watermark)
 
+    def finish(self) -> None:
+        """Let the function emit what it left for the end of the transaction, key by key."""
+        function = self._function
+        if isinstance(function, FinishingFunction):
+            self.context.set_timestamp(None)
+            for key in function.unfinished():
+                self._backend.context.set_current_key(key)
+                self._call("finish_key", function.finish_key, key, [("key", key)])
+
     def result(self) -> TransactionResult:
         """Return the result of the transaction."""
         return TransactionResult(
@@ -191,11 +201,11 @@ class ElementRunner:
 
     def run(self, data: InputRows, numbers: list[int] | None) -> None:
         """Handle rows, in their order; `numbers` are those of their inputs, if there are two."""
-        count = len(data.keys)
+        count = len(data.keys) if data.stands_for is None else data.stands_for
         self._rows += count
         self.rows += count
         if data.times:
-            self._note_times(data.times, numbers)
+            self._note_times(data.times if data.latest is None else data.latest, numbers)
         if self._held is not None:
             self._held.hold(data, self._watermark)
         else:

@@ -2,6 +2,8 @@
 
 - `KEY_GROUP_COLUMN`, `SLOT_COLUMN`, `TIME_COLUMN`, `ORDER_COLUMN`: the driver adds them to partition and sort rows.
 - `INPUT_COLUMN` and `ROW_COLUMNS`: two inputs in one frame. `BROADCAST_COLUMN`: a row that goes to every slot.
+- `ROWS_COLUMN` and `LATEST_COLUMN`: of a row that stands for several: how many, and their latest time.
+- `ALL_COLUMN`, `PANE_COLUMNS` and `WHOLE_COLUMN`: of partial rows of aggregates (`runtime.aggregates.spec`).
 - `ORIGIN_COLUMN` and `REACHED_COLUMN`: of a row that a stage emitted for the next one (`emissions`).
 """
 
@@ -21,10 +23,16 @@ ROW_COLUMNS: Final = ("__row0", "__row1")
 BROADCAST_COLUMN: Final = "__broadcast"
 ORIGIN_COLUMN: Final = "__origin"
 REACHED_COLUMN: Final = "__reached"
+ROWS_COLUMN: Final = "__rows"
+LATEST_COLUMN: Final = "__latest"
+ALL_COLUMN: Final = "__all"
+PANE_COLUMNS: Final = ("__window_start", "__window_end")
+WHOLE_COLUMN: Final = "__whole"
 
 RESERVED: Final = (
     *(KEY_GROUP_COLUMN, INPUT_COLUMN, *ROW_COLUMNS, ORIGIN_COLUMN, REACHED_COLUMN),
     *(SLOT_COLUMN, ORDER_COLUMN, TIME_COLUMN, BROADCAST_COLUMN),
+    *(ROWS_COLUMN, LATEST_COLUMN, ALL_COLUMN, *PANE_COLUMNS, WHOLE_COLUMN),
 )
 
 

@@ -22,7 +22,15 @@ import pyarrow.compute as pc
 from emberstate.errors import RowTypeError, StateDeclarationError
 from emberstate.keygroups import KeySchema
 from emberstate.runtime.rows.arrow_rows import columns_of, data_type
-from emberstate.runtime.rows.columns import INPUT_COLUMN, KEY_GROUP_COLUMN, ORIGIN_COLUMN, REACHED_COLUMN, ROW_COLUMNS
+from emberstate.runtime.rows.columns import (
+    INPUT_COLUMN,
+    KEY_GROUP_COLUMN,
+    LATEST_COLUMN,
+    ORIGIN_COLUMN,
+    REACHED_COLUMN,
+    ROW_COLUMNS,
+    ROWS_COLUMN,
+)
 from emberstate.runtime.rows.emissions import Origin
 from emberstate.runtime.rows.row import RowType
 from emberstate.runtime.rows.row_batches import make_rows
@@ -46,6 +54,9 @@ class InputRows:
     row_class: type[Any]
     #: Key and time that another stage emitted each row for; None if the rows come from no stage.
     origins: list[Origin] | None = None
+    #: If rows stand for others: how many these are all together, and the latest time of those of each row.
+    stands_for: int | None = None
+    latest: memoryview | None = None
 
     def rows(self) -> list[Any]:
         """The rows."""
@@ -117,7 +128,18 @@ class KeyedInput:
         if ORIGIN_COLUMN in batch.schema.names:
             parts = (batch.column(name).to_pylist() for name in (ORIGIN_COLUMN, REACHED_COLUMN))
             origins = list(zip(*parts, strict=True))
-        return InputRows(keys, groups, self._times(batch, columns), None, columns, self.row_type.row_class, origins)
+        names = batch.schema.names
+        return InputRows(
+            keys,
+            groups,
+            self.times(batch),
+            None,
+            columns,
+            self.row_type.row_class,
+            origins,
+            pc.sum(batch.column(ROWS_COLUMN)).as_py() or 0 if ROWS_COLUMN in names else None,
+            self._micros(batch.column(LATEST_COLUMN)) if LATEST_COLUMN in names else None,
+        )
 
     def _keys(self, batch: pa.RecordBatch, columns: list[list[Any]], key_schema: KeySchema) -> list[Any]:
         parts = [columns[self.row_type.position(name)] for name in self.key_columns]
@@ -134,17 +156,22 @@ class KeyedInput:
             return [key_schema.normalise(key) for key in keys]
         return keys
 
-    def _times(self, batch: pa.RecordBatch, columns: list[list[Any]]) -> memoryview | None:
+    def times(self, batch: pa.RecordBatch) -> memoryview | None:
+        """Return the event times of a batch's rows in microseconds, None if there are none; rejects nulls."""
         if self.event_time is None:
             return None
         times = batch.column(self.event_time)
         if times.null_count:
+            columns = columns_of(batch, self.row_type)
             position = columns[self.row_type.position(self.event_time)].index(None)
             raise RowTypeError(
                 f"event time {self.event_time!r} is null in row {self._shown(columns, position)}: filter such rows "
                 f"out, or give them a time",
                 column=self.event_time,
             )
+        return self._micros(times)
+
+    def _micros(self, times: pa.Array) -> memoryview:
         micros = times.cast(pa.timestamp("us", times.type.tz))
         if self.zone is not None and times.type.tz is None:
             return _ints(_of_wall_clock(micros, self.zone), "int64", "q")

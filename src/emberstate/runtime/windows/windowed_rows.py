@@ -151,15 +151,13 @@ class WindowedRows:
         if function is not None and not isinstance(function, ProcessWindowFunction):
             what = f"a window's function is a ProcessWindowFunction, got {function!r}"
             raise StateDeclarationError(what, option="function")
-        grid = self._grid()
-        # Contents stored in another way have another name, so that a restart does not misread them.
-        name = MERGING_CONTENTS if self.assigner.is_merging else CONTENTS if grid is None else sliced_names(grid)[0]
+        grid = self.grid()
         spec = WindowSpec(
             self.assigner,
             self.trigger,
             self.allowed_lateness,
             self.late_output,
-            contents(name),
+            contents(self.contents_name()),
             function,
         )
         if self.assigner.is_merging:
@@ -174,7 +172,12 @@ class WindowedRows:
             return SlicedWindowFunction(spec, grid)
         return PlainWindowFunction(spec, grid)
 
-    def _grid(self) -> SliceGrid | None:
+    def contents_name(self) -> str:
+        """The name of the state with the contents: those stored in another way are not misread after a restart."""
+        grid = self.grid()
+        return MERGING_CONTENTS if self.assigner.is_merging else CONTENTS if grid is None else sliced_names(grid)[0]
+
+    def grid(self) -> SliceGrid | None:
         """The slices that windows share, if they can."""
         if isinstance(self.assigner, SlidingWindows) and not self.trigger.may_purge:
             return self.assigner.grid()

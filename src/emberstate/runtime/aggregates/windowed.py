@@ -1,0 +1,211 @@
+"""Aggregates in windows: the functions of `runtime.windows` over partial rows, and what they emit when.
+
+Windows, triggers, timers, lateness and clean-up are those of all windows. What differs:
+
+- the content of a window is what was accumulated for it, in one state or several (`accumulated`);
+- sessions come with the rows, as panes: a partial row may stand for several rows of one session;
+- what fires for a row, because the window changed or because the row came after its end, is emitted at the end of the
+  transaction, once for a window however many rows there were; or before, with what fires by a timer, or when the
+  window is cleaned up. A user's trigger fires at once.
+
+Thread safety: one thread, that of the operator.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from emberstate.errors import InvariantError
+from emberstate.runtime.aggregates.accumulated import Accumulated, own_descriptors, record_descriptor
+from emberstate.runtime.aggregates.emission import CHANGED, Every
+from emberstate.runtime.aggregates.emission_triggers import ChangedTrigger, EveryTrigger, WholeRowTrigger
+from emberstate.runtime.aggregates.pane_assigner import PaneAssigner
+from emberstate.runtime.aggregates.spec import PANE_END, PANE_START, WHOLE, AggregateSpec
+from emberstate.runtime.functions.context import FunctionContext
+from emberstate.runtime.functions.declared_states import Declaration
+from emberstate.runtime.functions.domain_timers import KeyedTimer, TimeDomain
+from emberstate.runtime.functions.finishing import FinishingFunction
+from emberstate.runtime.functions.function import Outputs
+from emberstate.runtime.windows.merging_window_function import MergingWindowFunction
+from emberstate.runtime.windows.plain_window_function import PlainWindowFunction
+from emberstate.runtime.windows.sliced_window_function import SlicedWindowFunction
+from emberstate.runtime.windows.time_window import TimeWindow
+from emberstate.runtime.windows.window_function import FIRINGS, WindowFunction, WindowSpec
+from emberstate.runtime.windows.window_state import WindowState
+from emberstate.runtime.windows.windowed_rows import WindowedRows
+from emberstate.state.descriptors import AggregatingStateDescriptor
+
+if TYPE_CHECKING:
+    _Base = WindowFunction
+else:
+    _Base = object
+
+
+class _Aggregates(FinishingFunction, _Base):
+    """What the functions below have in common; each of them is also a `WindowFunction`."""
+
+    aggregates: AggregateSpec
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return windowed_aggregates, (self.aggregates,)  # record classes are made in each process
+
+    def declared_states(self) -> list[Declaration]:
+        """The states of windows, and those beside the record."""
+        window_type = self.spec.assigner.window_type
+        own = own_descriptors(self.spec.contents.name, self.aggregates)
+        return [*super().declared_states(), *(Declaration(state, window_type) for state in own.values())]
+
+    def open(self, ctx: FunctionContext) -> None:
+        """Open the states."""
+        super().open(ctx)
+        spec = self.aggregates
+        partial = spec.partial
+        self._pane = (partial.position(PANE_START), partial.position(PANE_END)) if spec.has_panes else None
+        self._whole = partial.position(WHOLE) if spec.has_whole else None
+        self._key_count = len(spec.key_columns)
+        self._has_bounds = self.spec.assigner.window_type is TimeWindow
+        self._defers = not isinstance(self.spec.trigger, WholeRowTrigger)
+        self._in_row = False
+        #: What is to be emitted at the end of the transaction: windows, in order, by key.
+        self._deferred: dict[Any, dict[Any, None]] = {}
+
+    # -- partial rows ---------------------------------------------------------------------------------------
+
+    def process_element(self, row: Any, ctx: FunctionContext) -> Outputs:
+        """Merge a partial row into its windows."""
+        if self._pane is not None and row[self._pane[0]] is not None:
+            start, end, time = row[self._pane[0]], row[self._pane[1]], ctx.timestamp_micros
+            if time is None or not start <= time < end:
+                raise InvariantError(f"a partial row of [{start}, {end}) has the time {time}", found=repr(row))
+        self._in_row = True
+        try:
+            return super().process_element(row, ctx)
+        finally:
+            self._in_row = False
+
+    process_late_element = process_element
+
+    def on_timer(self, timer: KeyedTimer, ctx: FunctionContext) -> Outputs:
+        """Emit what was deferred, if the window is about to be cleaned up; then do as windows do."""
+        window = timer.namespace
+        out: list[Any] = []
+        in_domain = (timer.domain is TimeDomain.EVENT) == self._is_event_time
+        if in_domain and timer.micros >= self._cleanup_time(window) and self._undefer(window):
+            self._emit(window, self._content(window), out)
+        done = super().on_timer(timer, ctx)
+        return [*out, *done] if out else done  # type: ignore[misc]
+
+    def _drop_late(self, row: Any) -> None:
+        """The late output gets the input row."""
+        super()._drop_late(row if self._whole is None else row[self._whole])
+
+    # -- emitting -------------------------------------------------------------------------------------------
+
+    def unfinished(self) -> list[Any]:
+        """The keys with windows to emit."""
+        return list(self._deferred)
+
+    def finish_key(self, key: Any, ctx: FunctionContext) -> Outputs:
+        """Emit the windows of a key that rows have fired."""
+        out: list[Any] = []
+        for window in self._deferred.pop(key):
+            self._emit(window, self._content(window), out)
+        return out
+
+    def _emit(self, window: Any, elements: list[Any], out: list[Any]) -> None:
+        context = self._ctx
+        key = context.key
+        if self._in_row and self._defers:
+            self._deferred.setdefault(key, {})[window] = None
+            return
+        self._undefer(window)
+        for results in elements:
+            context.count(FIRINGS)
+            row = [] if not self._key_count else [key] if self._key_count == 1 else [*key]
+            if self._has_bounds:
+                row += (window.start_time, window.end_time)
+            out.append((*row, *results))
+
+    def _undefer(self, window: Any) -> bool:
+        """Forget that a window of the current key is to be emitted; return whether it was."""
+        if not self._deferred:
+            return False
+        key = self._ctx.key
+        windows = self._deferred.get(key, {})
+        if window not in windows:
+            return False
+        del windows[window]
+        if not windows:
+            del self._deferred[key]
+        return True
+
+    def _content(self, window: Any) -> list[Any]:
+        """What a window holds, as `_emit` wants it; nothing if it is part of another by now."""
+        raise NotImplementedError
+
+    def _window_state(self) -> WindowState:
+        contents = self.spec.contents
+        assert isinstance(contents, AggregatingStateDescriptor)
+        window_type = self.spec.assigner.window_type
+        return Accumulated(self.aggregates, contents, lambda state: self._internal(state, window_type))
+
+
+class PlainAggregates(_Aggregates, PlainWindowFunction):
+    """Of windows that do not merge."""
+
+    def _content(self, window: Any) -> list[Any]:
+        return self._contents.elements(window)
+
+
+class SlicedAggregates(_Aggregates, SlicedWindowFunction):
+    """Of sliding windows that fire at their end."""
+
+    def _content(self, window: Any) -> list[Any]:
+        return self._contents.elements(window)
+
+
+class MergingAggregates(_Aggregates, MergingWindowFunction):
+    """Of sessions."""
+
+    def _content(self, window: Any) -> list[Any]:
+        state_window = self._windows.state_window(window)
+        return [] if state_window is None else self._state.elements((state_window,))
+
+
+def windowed_aggregates(aggregates: AggregateSpec) -> WindowFunction:
+    """The function of the partial rows of a stage with windows."""
+    assert aggregates.window is not None
+    rows = _rows(aggregates.window, aggregates)
+    grid = rows.grid()
+    name = rows.contents_name()
+    spec = WindowSpec(
+        rows.assigner if aggregates.is_combinable and not aggregates.is_sessions else PaneAssigner.of(aggregates),
+        rows.trigger,
+        rows.allowed_lateness,
+        rows.late_output,
+        record_descriptor(name, aggregates),
+        None,
+    )
+    made: _Aggregates
+    if rows.assigner.is_merging:
+        made = MergingAggregates(spec)
+    elif grid is not None and spec.fires_at_end:
+        made = SlicedAggregates(spec, grid)
+    else:
+        made = PlainAggregates(spec, grid)
+    made.aggregates = aggregates
+    return made
+
+
+def _rows(rows: WindowedRows, aggregates: AggregateSpec) -> WindowedRows:
+    """The windows with the trigger that emits as declared."""
+    emit, assigner = aggregates.emit, rows.assigner
+    if emit == CHANGED:
+        return dataclasses.replace(rows, trigger=ChangedTrigger())
+    if isinstance(emit, Every):
+        domain = TimeDomain.EVENT if assigner.is_event_time else TimeDomain.PROCESSING
+        return dataclasses.replace(rows, trigger=EveryTrigger(emit.micros, domain))
+    if rows.trigger == assigner.default_trigger():
+        return rows
+    return dataclasses.replace(rows, trigger=WholeRowTrigger(rows.trigger, aggregates.partial.position(WHOLE)))
