@@ -105,7 +105,10 @@ def test_a_refusal_at_once_is_taken_at_its_word(server: S3Server, storage: S3Sto
 def test_nobody_knows(server: S3Server, storage: S3Storage, tmp_path: Path) -> None:
     """Catches: "failed" said of a write that may have taken place, when the answer cannot be had."""
     server.refuse = lambda method, path: (503, "ServiceUnavailable")
-    writes = {"a": lambda: storage.create_if_absent("a", b"x"), "b": lambda: storage.write_new("b", b"x")}
+    writes: dict[str, Callable[[], object]] = {
+        "a": lambda: storage.create_if_absent("a", b"x"),
+        "b": lambda: storage.write_new("b", b"x"),
+    }
     for path, write in writes.items():
         with raising(StorageOutcomeUnknownError, path=path, found="ServiceUnavailable") as caught:
             write()
@@ -120,9 +123,7 @@ def test_nobody_knows(server: S3Server, storage: S3Storage, tmp_path: Path) -> N
 def test_a_conflict_is_tried_again(server: S3Server, storage: S3Storage) -> None:
     """Catches: 409, S3's "another request is under way", taken for success, for a loss or for an error."""
     conflicts = first(3, "PUT")
-    server.refuse = lambda method, path: (
-        (409, "ConditionalRequestConflict") if conflicts(method, path) else None
-    )
+    server.refuse = lambda method, path: (409, "ConditionalRequestConflict") if conflicts(method, path) else None
     assert storage.create_if_absent("manifest", b"mine") is True
     assert puts(server) == 4
     server.refuse = lambda method, path: (409, "ConditionalRequestConflict") if method == "PUT" else None
@@ -201,9 +202,7 @@ class BrokenBody:
         pass
 
 
-def test_a_body_that_breaks_off(
-    server: S3Server, storage: S3Storage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_body_that_breaks_off(server: S3Server, storage: S3Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Catches: half a body returned, or a restore that dies of one broken connection."""
     storage.write_new("file", b"0123456789")
     real, failures = storage._client.get_object, storage._failures

@@ -18,11 +18,12 @@ from emberstate.checkpoint.files.reader import StateFileReader
 from emberstate.checkpoint.files.writer import BaseWriter
 from emberstate.checkpoint.restore.load import restore
 from emberstate.codec import pickle_codec
-from emberstate.errors import CorruptionError, RestoreRefusedError
+from emberstate.errors import CorruptionError, Place, RestoreRefusedError
 from emberstate.heap.backend import HeapKeyedStateBackend
 from emberstate.keygroups import KeySchema
 from emberstate.state.descriptors import MapStateDescriptor, ValueStateDescriptor
 from tests.checkpoint.files.state_file_forgery import STR, declared, file_of, metadata, opened, state
+from tests.raising import raising
 
 # -- sizes and places ----------------------------------------------------------------------------------------
 
@@ -40,7 +41,7 @@ def test_a_decompression_bomb_does_not_go_off() -> None:
     assert len(bomb) < 100_000
     data = file_of(batches=[bomb], entries=[[0, 0, 1, zlib.crc32(bomb)]])
     allocated = pa.total_allocated_bytes()
-    with pytest.raises(CorruptionError, match="once decompressed, the limit is 1048576"):
+    with raising(CorruptionError, path="hostile", option="batch_bytes", expected=2**20):
         list(opened(data, batch_bytes=2**20).batches())
     assert pa.total_allocated_bytes() - allocated < 2**20
     assert len(list(opened(data).batches())) == 1
@@ -134,12 +135,22 @@ def test_blocks_that_overlap_or_leave_the_file(shift: tuple[int, int, int]) -> N
     assert all(0 <= start <= start + size <= len(data) for start, size in reads)
 
 
+def test_an_error_keeps_what_it_says_beside_the_file() -> None:
+    """Catches: a reader that adds the file's name to an error and loses the error's own attributes."""
+    message, _ = write_message(one_row(b"\xa1x"))
+    data = file_of(batches=[message], entries=[[0, 0, 1, 7]])
+    with raising(CorruptionError, path="hostile", expected=7, found=zlib.crc32(message)):
+        list(opened(data).batches())
+    with raising(RestoreRefusedError, path="hostile", found=("salt",)):
+        opened(file_of(metadata(requires=["salt"])))
+
+
 @pytest.mark.reliability(6)
 @pytest.mark.parametrize("length", [0, 1, 15, -1, -(2**31), 2**31 - 1])
 def test_a_footer_length_that_makes_no_sense(length: int) -> None:
     """Catches: a footer length believed."""
     data = file_of()
-    with pytest.raises(CorruptionError, match="footer"):
+    with raising(CorruptionError, path="hostile", option="footer_bytes", found=length):
         opened(data[:-10] + struct.pack("<i", length) + data[-6:])
 
 
@@ -148,7 +159,7 @@ def test_an_arrow_file_of_somebody_else_is_refused() -> None:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, SCHEMA) as writer:
         writer.write_batch(one_row(b"\xa1x"))
-    with pytest.raises(CorruptionError, match="not written by emberstate"):
+    with raising(CorruptionError, "footer", path="hostile"):
         opened(sink.getvalue().to_pybytes())
 
 
@@ -218,21 +229,24 @@ def test_what_does_not_fit_the_declaration_is_refused() -> None:
     with writer.snapshot() as snapshot:
         data = b"".join(BaseWriter(writer, snapshot))
 
-    def refused(reason: str, *descriptors: Any, schema: Any = str, groups: int = 4, **options: Any) -> None:
+    def refused(
+        expected: Place, word: str, *descriptors: Any, schema: Any = str, groups: int = 4, **options: Any
+    ) -> None:
         backend = HeapKeyedStateBackend(KeySchema.from_python(schema), max_parallelism=groups)
         for descriptor in descriptors:
             backend.get_partitioned_state(descriptor, **options)
-        with pytest.raises(RestoreRefusedError, match=reason):
+        with raising(RestoreRefusedError, word, **expected):
             restore([opened(data)], backend)
 
-    refused("not declared")
-    refused("not declared", ValueStateDescriptor("Value", int))
-    refused("was int and is now str", ValueStateDescriptor("value", str))
-    refused("was a value state", MapStateDescriptor("value", str, int))
-    refused("codec", ValueStateDescriptor("value", pickle_codec(int)))
-    refused("other groups", ValueStateDescriptor("value", int), schema=int)
-    refused("other groups", ValueStateDescriptor("value", int), groups=8)
-    refused("namespace", ValueStateDescriptor("value", int), namespace_type=int, namespace=1)
+    value: Place = {"state": "value"}
+    refused(value, "not declared")
+    refused(value, "not declared", ValueStateDescriptor("Value", int))
+    refused(value, "str", ValueStateDescriptor("value", str))
+    refused(value, "map state", MapStateDescriptor("value", str, int))
+    refused(value, "codec", ValueStateDescriptor("value", pickle_codec(int)))
+    refused({"option": "key schema"}, "bigint", ValueStateDescriptor("value", int), schema=int)
+    refused({"option": "max parallelism"}, "8", ValueStateDescriptor("value", int), groups=8)
+    refused(value, "namespace", ValueStateDescriptor("value", int), namespace_type=int, namespace=1)
 
 
 @pytest.mark.reliability(15)
@@ -240,10 +254,10 @@ def test_a_backend_that_is_not_new_is_refused() -> None:
     """Catches: loading over state that is there, or under a snapshot that would not see it coming."""
     backend = declared()
     backend.snapshot().release()
-    with pytest.raises(RestoreRefusedError, match="first snapshot"):
+    with raising(RestoreRefusedError, "snapshot"):
         restore([opened(file_of())], backend)
     backend = declared()
     backend.set_current_key("a")
     backend.get_partitioned_state(ValueStateDescriptor("value", str)).update("x")
-    with pytest.raises(RestoreRefusedError, match="holds state"):
+    with raising(RestoreRefusedError, "holds state"):
         restore([opened(file_of())], backend)

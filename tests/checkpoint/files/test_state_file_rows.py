@@ -13,7 +13,7 @@ from emberstate.checkpoint.files.bindings import bindings_of, meta_of
 from emberstate.checkpoint.files.reader import StateFileReader
 from emberstate.checkpoint.files.writer import BaseWriter, FileAssembler
 from emberstate.checkpoint.restore.load import restore
-from emberstate.errors import CorruptionError, RestoreRefusedError
+from emberstate.errors import CorruptionError, Place, RestoreRefusedError
 from emberstate.heap.backend import HeapKeyedStateBackend
 from emberstate.keygroups import KeyGroupRange, KeySchema
 from emberstate.state.changes import Op
@@ -21,6 +21,7 @@ from emberstate.state.descriptors import ValueStateDescriptor
 from emberstate.state.ttl.config import TtlConfig
 from emberstate.state.ttl.stamped import Stamped
 from tests.checkpoint.files.state_file_small import outcome, small_backend, small_files
+from tests.raising import raising
 
 Row = tuple[int, int, bytes, bytes, int, bytes | None, bytes | None, int | None]
 
@@ -132,8 +133,11 @@ BAD_ROWS: dict[str, tuple[str, list[Row], str]] = {
 def test_rows_that_no_writer_writes(name: str) -> None:
     """Catches: nonsense taken for state, or told without saying where it is."""
     kind, rows, complaint = BAD_ROWS[name]
+    place: Place = {"path": "evil"}
+    if name not in ("unknown state", "states descend"):  # which state is at fault cannot be told there
+        place |= {"state": ("list", "map", "value", "timers")[rows[-1][1]], "key_group": rows[-1][0]}
     backend = small_backend()
-    with pytest.raises(CorruptionError, match=r"^evil, record batch 0: .*row \d+") as caught:
+    with raising(CorruptionError, r"record batch 0: .*row \d+", **place) as caught:
         restore([StateFileReader.of_bytes(file_of(kind, rows), name="evil")], backend)
     assert complaint in str(caught.value)
 
@@ -193,5 +197,5 @@ def test_stamps_and_time_to_live_switched_on_and_off() -> None:
     assert restored(written(True), make(True, now=99)) == Stamped(7, 5)
     assert restored(written(True), make(False)) == 7
     assert restored(written(False), make(True, now=99)) == Stamped(7, 99)
-    with pytest.raises(RestoreRefusedError, match="stamps"):
+    with raising(RestoreRefusedError, "stamps", state="v"):
         restored(written(False), make(True, now=None))

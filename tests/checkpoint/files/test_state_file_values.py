@@ -149,11 +149,11 @@ def test_timers_in_typed_namespaces() -> None:
     restore(opened(data), restored)
     restored.check_invariants()
     assert queue.poll(5) == (5, "ann", "close", (0, 5))
-    with pytest.raises(RestoreRefusedError, match="timers/windows: it is stored and not declared"):
+    with raising(RestoreRefusedError, "not declared", state="timers/windows"):
         restore(opened(data), make_backend())
     other = make_backend()
     other.get_timer_queue("windows")
-    with pytest.raises(RestoreRefusedError, match="timers/windows: its timer type"):
+    with raising(RestoreRefusedError, "timer type", state="timers/windows"):
         restore(opened(data), other)
 
 

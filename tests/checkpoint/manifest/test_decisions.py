@@ -15,6 +15,7 @@ from emberstate.checkpoint.manifest.decisions import NO_DECISIONS, FileDecisions
 from emberstate.codec import FieldSchema, TypeSchema
 from emberstate.errors import CorruptionError, StateDeclarationError
 from tests.effort import examples
+from tests.raising import raising
 
 # -- the model: a file is {state: (tree of fields, stamp)} ---------------------------------------------------
 
@@ -157,7 +158,7 @@ def test_names_that_no_state_has(name: str) -> None:
 
 def test_a_queue_cannot_become_a_state() -> None:
     """Catches: timers loaded as a map."""
-    with pytest.raises(StateDeclarationError, match="one is a timer queue"):
+    with raising(StateDeclarationError, state="timers/a"):
         FileDecisions(rename_states={"timers/a": "a"})
 
 

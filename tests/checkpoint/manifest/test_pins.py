@@ -20,6 +20,7 @@ from tests.checkpoint.counting import small_job
 from tests.checkpoint.driver import Job
 from tests.checkpoint.interleaving import Process, every_interleaving
 from tests.checkpoint.stored import SharedMemory, unreferenced
+from tests.raising import raising
 
 
 def job_with(commits: int, retained: int = 1) -> Job:
@@ -98,7 +99,7 @@ def test_a_pin_that_cannot_be_read_holds_all_the_same() -> None:
 def test_a_pin_has_a_reason(reason: str) -> None:
     """Catches: a pin that nobody dares to release."""
     job = job_with(1)
-    with pytest.raises(StateDeclarationError, match="needs a reason"):
+    with raising(StateDeclarationError, option="reason", found=reason):
         pin(job.storage, 2, reason)
     assert pins(job.storage) == []
 
@@ -107,7 +108,7 @@ def test_what_is_not_there_cannot_be_pinned() -> None:
     """Catches: a pin of nothing, which would be believed, or left behind."""
     job = job_with(3)
     for number in (1, 99):
-        with pytest.raises(CheckpointCollectedError, match=f"checkpoint {number} is not in"):
+        with raising(CheckpointCollectedError, checkpoint=number):
             pin(job.storage, number, "late")
     assert pins(job.storage) == []
 

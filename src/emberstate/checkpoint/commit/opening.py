@@ -111,9 +111,11 @@ def _check_names(job: str, operators: Sequence[OperatorSpec]) -> None:
     names = [spec.name for spec in operators]
     for what, name in (("job", job), *(("operator", name) for name in names)):
         if not isinstance(name, str) or not 0 < len(name) <= 200 or not name.isprintable():
-            raise StateDeclarationError(f"the name of {what} {name!r:.100} must be printable, of 1 to 200 characters")
+            why = f"the name of {what} {name!r:.100} must be printable, of 1 to 200 characters"
+            raise StateDeclarationError(why, option=what, found=f"{name!r:.100}")
     if len(set(names)) != len(names) or not names:
-        raise StateDeclarationError(f"a job needs operators with different names, got {names}")
+        why = f"a job needs operators with different names, got {names}"
+        raise StateDeclarationError(why, option="operators", found=tuple(names))
 
 
 def _saved_batch(before: Manifest | None, savepoint: Manifest | None) -> Batch | None:

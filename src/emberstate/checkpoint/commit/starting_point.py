@@ -36,9 +36,7 @@ class Latest:
     newest_number: int
 
 
-def find_latest(
-    storage: Storage, job: str, number: int | None = None, on_corruption: OnCorruption = "fail"
-) -> Latest:
+def find_latest(storage: Storage, job: str, number: int | None = None, on_corruption: OnCorruption = "fail") -> Latest:
     """Return the checkpoint of `number`, or the newest.
 
     With "previous", a checkpoint counts only after all its files were verified.
@@ -66,13 +64,12 @@ def find_latest(
                 raise
             return find_latest(storage, job, number, on_corruption)  # collected meanwhile; there is a later one
         except CorruptionError as error:
-            raise CorruptionError(
-                f"the newest checkpoint is damaged: {error}. There are {len(numbers) - 1} older ones. To resume from "
-                f"the newest sound one, and lose the batches after it, open with on_corruption='previous'; for a "
-                f"pipeline, make a savepoint of an older checkpoint (emberstate savepoint create) and start from that.",
-                path=error.path,
-                checkpoint=numbers[-1],
-            ) from error
+            raise error.reworded(
+                f"the newest checkpoint is damaged: {str(error).rstrip('.')}. There are {len(numbers) - 1} older ones. "
+                f"To resume from the newest sound one, and lose the batches after it, open with "
+                f"on_corruption='previous'; for a pipeline, make a savepoint of an older checkpoint (emberstate "
+                f"savepoint create) and start from that."
+            ).located(checkpoint=numbers[-1], option="on_corruption") from error
     return Latest(_newest_sound(storage, job, numbers), numbers[-1])
 
 
@@ -103,6 +100,8 @@ def _of_job(manifest: Manifest, job: str) -> Manifest:
         raise RestoreRefusedError(
             f"{manifest.describe()} does not belong to job {job!r}. Give every job its own location.",
             checkpoint=manifest.number,
+            expected=job,
+            found=manifest.job,
         )
     return manifest
 

@@ -131,6 +131,9 @@ def check_buffers(buffers: list[tuple[int, ...]], body: memoryview, compressed: 
         if size < 0 or total + size > limits.batch_bytes:
             raise CorruptionError(
                 f"the record batch declares {total + size} bytes once decompressed, the limit is "
-                f"{limits.batch_bytes}: a damaged or hostile file, or raise FileLimits.batch_bytes"
+                f"{limits.batch_bytes}: a damaged or hostile file, or raise FileLimits.batch_bytes",
+                option="batch_bytes",
+                expected=limits.batch_bytes,
+                found=total + size,
             )
         total += size

@@ -90,7 +90,10 @@ def footer_length(tail: bytes, size: int, limits: FileLimits) -> int:
     room = size - len(HEAD) - len(END_OF_STREAM) - TAIL.size
     if not _PREFIX.size <= length <= min(room, limits.footer_bytes):
         raise CorruptionError(
-            f"the footer should have {length} bytes; the file has room for {room}, the limit is {limits.footer_bytes}"
+            f"the footer should have {length} bytes; the file has room for {room}, the limit is {limits.footer_bytes}",
+            option="footer_bytes",
+            expected=min(room, limits.footer_bytes),
+            found=length,
         )
     return int(length)
 

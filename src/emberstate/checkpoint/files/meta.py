@@ -109,9 +109,8 @@ class FileMeta:
     def to_json(self) -> bytes:
         """Return canonical JSON; reject more states than a reader accepts."""
         if len(self.states) > MAX_STATES:
-            raise StateDeclarationError(
-                f"{len(self.states):,} states and timer queues for one state file: a reader accepts {MAX_STATES:,}"
-            )
+            what = f"{len(self.states):,} states and timer queues for one state file: a reader accepts {MAX_STATES:,}"
+            raise StateDeclarationError(what, expected=MAX_STATES, found=len(self.states))
         return _dump(
             {
                 "format": FORMAT,
@@ -137,13 +136,17 @@ class FileMeta:
         if version > FORMAT_VERSION:
             raise RestoreRefusedError(
                 f"the file has format version {version}, written by emberstate {_text(plain, 'library')}; "
-                f"this reader reads up to version {FORMAT_VERSION}. Use that or a later emberstate."
+                f"this reader reads up to version {FORMAT_VERSION}. Use that or a later emberstate.",
+                expected=FORMAT_VERSION,
+                found=version,
             )
         unknown = sorted(set(_texts(plain, "requires")) - KNOWN_REQUIREMENTS)
         if unknown:
             raise RestoreRefusedError(
                 f"the file requires {unknown[:10]} to be understood, written by emberstate "
-                f"{_text(plain, 'library')}; this reader does not. Use that or a later version of emberstate."
+                f"{_text(plain, 'library')}; this reader does not. Use that or a later version of emberstate.",
+                expected=tuple(sorted(KNOWN_REQUIREMENTS)),
+                found=tuple(unknown[:10]),
             )
         return _read_meta(plain, limits)
 
@@ -218,7 +221,8 @@ def _read_meta(plain: dict[str, Any], limits: FileLimits) -> FileMeta:
         )
     items = _list(plain, "states")
     if len(items) > limits.states:
-        raise CorruptionError(f"the file declares {len(items)} states, the limit is {limits.states}")
+        what = f"the file declares {len(items)} states, the limit is {limits.states}"
+        raise CorruptionError(what, option="states", expected=limits.states, found=len(items))
     states = tuple(_read_state(item) for item in items)
     identities = [state.identity for state in states]
     if any(one >= other for one, other in itertools.pairwise(identities)):
@@ -246,7 +250,8 @@ def _read_state(plain: Any) -> StoredState:
         user_key = _schema(plain.get("user_key")) if kind in ("map", TIMERS) else None
         namespace = _schema(plain.get("namespace"))
     except EmberstateError as error:
-        raise CorruptionError(f"the description of a state is malformed: {error!s:.300}") from None
+        what = f"the description of a state is malformed: {error!s:.300}"
+        raise CorruptionError(what, **error.place).located(state=f"{plain.get('name')!s:.100}") from None
     parts = [] if user_key is None or user_key.kind != "tuple" else [part.kind for part in user_key.items]
     if kind == TIMERS and (parts[:2] != ["int", "str"] or len(parts) != 3):
         raise CorruptionError(f"timers of queue {name!r:.60} are no (time, name, namespace)")

@@ -102,7 +102,9 @@ class StateFileReader:
         message = self._read(offset, length)
         if zlib.crc32(message) != entry.checksum:
             raise CorruptionError(
-                f"bytes {offset} to {offset + length} have another checksum than when they were written"
+                f"bytes {offset} to {offset + length} have another checksum than when they were written",
+                expected=entry.checksum,
+                found=zlib.crc32(message),
             )
         batch = read_message(message, entry.rows, self._limits)
         groups = batch.column("key_group")
@@ -113,17 +115,19 @@ class StateFileReader:
     def _read(self, offset: int, length: int) -> bytes:
         data = self._read_range(offset, length)
         if len(data) != length:
-            raise CorruptionError(f"expected {length} bytes at {offset}, found {len(data)}: the file is too short")
+            what = f"expected {length} bytes at {offset}, found {len(data)}: the file is too short"
+            raise CorruptionError(what, expected=length, found=len(data))
         return bytes(data)
 
     @contextlib.contextmanager
     def _naming(self, part: str) -> Iterator[None]:
+        """Prefix errors with the file and the part of it; their attributes stay."""
         try:
             yield
         except CorruptionError as error:
-            raise CorruptionError(f"{self.name}, {part}: {error}", path=self.name) from None
+            raise error.reworded(f"{self.name}, {part}: {error}").located(path=self.name) from None
         except RestoreRefusedError as error:
-            raise RestoreRefusedError(f"{self.name}: {error}", path=self.name) from None
+            raise error.reworded(f"{self.name}: {error}").located(path=self.name) from None
         except RecursionError:
             raise CorruptionError(f"{self.name}, {part}: nested too deeply", path=self.name) from None
 

@@ -39,9 +39,7 @@ def checkpoint_numbers(storage: Storage) -> list[int]:
 def savepoint_names(storage: Storage) -> list[str]:
     """Return the names of all savepoints, sorted."""
     return [
-        parts[1]
-        for path in storage.list(SAVEPOINTS)
-        if len(parts := path.split("/")) == 3 and parts[2] == MANIFEST
+        parts[1] for path in storage.list(SAVEPOINTS) if len(parts := path.split("/")) == 3 and parts[2] == MANIFEST
     ]
 
 
@@ -65,6 +63,7 @@ def read_checkpoint(storage: Storage, number: int) -> Manifest:
             f"checkpoint {number} is not in {storage.describe()}: it was collected, or never existed. There are "
             f"{'none' if not there else f'{there[0]} to {there[-1]}'}. Pin a checkpoint to keep it while it is read.",
             checkpoint=number,
+            found=tuple(there[:1] + there[-1:]),
         ) from None
     return _of_number(open_manifest(data, path), number, path)
 
@@ -81,7 +80,10 @@ def read_savepoint(storage: Storage, name: str) -> Manifest:
                 f"there is no savepoint {name!r}: {nothing_in(storage)}", path=path
             ) from None
         raise CheckpointCollectedError(
-            f"there is no savepoint {name!r} in {storage.describe()}; there are {there}", path=path
+            f"there is no savepoint {name!r} in {storage.describe()}; there are {there}",
+            path=path,
+            expected=name,
+            found=tuple(there),
         ) from None
     return _self_contained(open_manifest(data, path), path)
 
@@ -125,6 +127,8 @@ def _self_contained(manifest: Manifest, path: str) -> Manifest:
             f"{path}: expected a savepoint whose files are all in {folder}, found a {manifest.kind} with {outside[:3]} "
             f"outside. The file was replaced.",
             path=path,
+            expected="savepoint",
+            found=manifest.kind,
         )
     return manifest
 
@@ -135,7 +139,7 @@ def _read_manifest(storage: Storage, path: str) -> bytes:
     except StorageError as error:
         if error.errno != errno.EFBIG:
             raise
-        raise CorruptionError(f"{path}: {error.strerror}. The file is damaged.", path=path) from None
+        raise CorruptionError(f"{path}: {error.strerror}. The file is damaged.", **error.place) from None
 
 
 def _of_number(manifest: Manifest, number: int, path: str) -> Manifest:
@@ -144,6 +148,8 @@ def _of_number(manifest: Manifest, number: int, path: str) -> Manifest:
             f"{path}: expected checkpoint {number}, found checkpoint {manifest.number}. The file was replaced.",
             path=path,
             checkpoint=number,
+            expected=number,
+            found=manifest.number,
         )
     return manifest
 

@@ -138,7 +138,8 @@ class FileDecisions:
         Rejects an unknown field: ignoring a decision would restore another state.
         """
         if not isinstance(plain, dict) or not plain.keys() <= _FIELDS:
-            raise CorruptionError(f"expected decisions about a file's states, found {plain!r:.200}")
+            unknown = tuple(sorted(plain.keys() - _FIELDS)) if isinstance(plain, dict) else None
+            raise CorruptionError(f"expected decisions about a file's states, found {plain!r:.200}", found=unknown)
         drops, renames = plain.get("drop_states", []), plain.get("rename_states", {})
         fields, stamps = plain.get("rename_fields", {}), plain.get("stamps", {})
         sound = (
@@ -153,7 +154,8 @@ class FileDecisions:
         try:
             return FileDecisions(frozenset(drops), renames, fields, stamps)
         except EmberstateError as error:
-            raise CorruptionError(f"decisions about a file's states are malformed: {error!s:.300}") from None
+            what = f"decisions about a file's states are malformed: {error!s:.300}"
+            raise CorruptionError(what, **error.place) from None
 
 
 NO_DECISIONS: Final = FileDecisions()

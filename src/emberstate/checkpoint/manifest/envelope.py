@@ -32,6 +32,8 @@ _HEAD: Final = re.compile(rb"emberstate ([a-z]{1,20}) ([0-9]{1,9}) ([0-9a-f]{32}
 #: The part of the first line that every later version keeps.
 _ANY_HEAD: Final = re.compile(rb"emberstate ([a-z]{1,20}) ([0-9]{1,9})[ \n]")
 _HEAD_MAX: Final = 128
+#: The place that msgspec's messages end with.
+_FIELD: Final = re.compile(r" - at `(.+)`$")
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -51,9 +53,11 @@ def seal(what: str, content: msgspec.Struct) -> bytes:
     try:
         body = msgspec.json.encode(content, order="deterministic")
     except UnicodeEncodeError as error:
-        raise StateDeclarationError(f"a {what} cannot be written: {error.object!r:.100} is not Unicode text") from None
+        text = f"{error.object!r:.100}"
+        raise StateDeclarationError(f"a {what} cannot be written: {text} is not Unicode text", found=text) from None
     if len(body) > MAX_BYTES - _HEAD_MAX:
-        raise StorageError(errno.EFBIG, f"a {what} of {len(body)} bytes is too large: readers accept {MAX_BYTES}")
+        why = f"a {what} of {len(body)} bytes is too large: readers accept {MAX_BYTES}"
+        raise StorageError(errno.EFBIG, why, expected=MAX_BYTES, found=len(body))
     return _head(what, FORMAT_VERSION, body) + body
 
 
@@ -71,13 +75,18 @@ def open_sealed(what: str, data: bytes, type_: type[T], *, name: str = "") -> T:
         raise CorruptionError(
             f"{where}: expected the first line of a {what}, found {bytes(data[:40])!r}. The file is damaged.",
             path=name or None,
+            expected=what,
+            found=bytes(data[:40]),
         )
     body = data[match.end() :]
-    if len(body) != int(match[4]) or checksum(body) != match[3].decode():
+    expected, found = (int(match[4]), match[3].decode()), (len(body), checksum(body))
+    if expected != found:
         raise CorruptionError(
-            f"{where}: expected {int(match[4])} bytes with checksum {match[3].decode()} after the first line, found "
-            f"{len(body)} with {checksum(body)}. The file is damaged.",
+            f"{where}: expected {expected[0]} bytes with checksum {expected[1]} after the first line, found "
+            f"{found[0]} with {found[1]}. The file is damaged.",
             path=name or None,
+            expected=expected,
+            found=found,
         )
     version = int(match[2])
     if version < 1 or _head(what, version, body) != match[0]:
@@ -90,7 +99,9 @@ def parse(body: bytes, type_: type[T], where: str) -> T:
     try:
         return msgspec.json.decode(body, type=type_)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise CorruptionError(f"{where}: its content is malformed: {error!s:.300}", path=where) from None
+        at = _FIELD.search(str(error))
+        what = f"{where}: its content is malformed: {error!s:.300}"
+        raise CorruptionError(what, path=where, field=None if at is None else at[1]) from None
 
 
 class _Writer(msgspec.Struct):
@@ -110,6 +121,8 @@ def _refuse_later(what: str, data: bytes, where: str) -> None:
         f"{where}: expected format version {FORMAT_VERSION} or earlier, found {int(match[2])}, written by emberstate "
         f"{writer.library[:50] or 'unknown'}. Use the emberstate that wrote it, or a later one.",
         path=where,
+        expected=FORMAT_VERSION,
+        found=int(match[2]),
     )
 
 

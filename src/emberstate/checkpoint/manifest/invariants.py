@@ -52,35 +52,39 @@ def check_manifest(manifest: Manifest, name: str) -> Manifest:
             f"{manifest.library} wrote it. Use that version or a later one.",
             path=name,
             checkpoint=manifest.number,
+            expected=tuple(sorted(KNOWN_REQUIREMENTS)),
+            found=tuple(unknown[:10]),
         )
     try:
         _check_operators(manifest.operators)
         for ref in manifest.file_refs():
             check_ref(ref)
     except EmberstateError as error:
-        raise CorruptionError(
-            f"{name}: the manifest breaks an invariant: {error!s:.300}",
-            path=name,
-            operator=error.operator,
-            checkpoint=manifest.number,
-        ) from None
+        what = f"{name}: the manifest breaks an invariant: {error!s:.300}"
+        raise CorruptionError(what, path=name, checkpoint=manifest.number).located(**error.place) from None
     return manifest
 
 
 def _check_operators(operators: tuple[Operator, ...]) -> None:
     names = [operator.name for operator in operators]
     if len(set(names)) != len(names):
-        raise CorruptionError(f"two operators have the same name: {names!r:.200}")
+        twice = next(name for name in names if names.count(name) > 1)
+        raise CorruptionError(f"two operators have the same name: {names!r:.200}", operator=twice)
     for operator in operators:
-        check_max_parallelism(operator.max_parallelism)
-        if KeySchema(list(operator.key_schema)).type_names != operator.key_schema:
-            raise CorruptionError(
-                f"operator {operator.name!r} has an invalid key schema {operator.key_schema!r:.200}",
-                operator=operator.name,
-            )
-        if operator.settled:
-            PastChoices.from_dict(operator.settled)
-        _check_slots(operator)
+        try:
+            _check_operator(operator)
+        except EmberstateError as error:
+            error.located(operator=operator.name)
+            raise
+
+
+def _check_operator(operator: Operator) -> None:
+    check_max_parallelism(operator.max_parallelism)
+    if KeySchema(list(operator.key_schema)).type_names != operator.key_schema:
+        raise CorruptionError(f"operator {operator.name!r} has an invalid key schema {operator.key_schema!r:.200}")
+    if operator.settled:
+        PastChoices.from_dict(operator.settled)
+    _check_slots(operator)
 
 
 def _check_slots(operator: Operator) -> None:
@@ -91,7 +95,8 @@ def _check_slots(operator: Operator) -> None:
         raise CorruptionError(
             f"the slots of operator {operator.name!r} do not cover each of its {operator.max_parallelism} key groups "
             f"once: {[slot.groups for slot in operator.slots]!r:.200}",
-            operator=operator.name,
+            option="slots",
+            expected=operator.max_parallelism,
         )
     for slot in operator.slots:
         _check_chain(operator.name, slot)
@@ -105,7 +110,9 @@ def _check_chain(operator: str, slot: SlotChain) -> None:
         first, last = file.groups
         if not low <= first <= last <= high:
             raise CorruptionError(
-                f"slot {slot.groups} of operator {operator!r} has a file of key groups {file.groups}", operator=operator
+                f"slot {slot.groups} of operator {operator!r} has a file of key groups {file.groups}",
+                expected=slot.groups,
+                found=file.groups,
             )
         if file.evolution:
             FileDecisions.from_dict(file.evolution)
@@ -113,18 +120,17 @@ def _check_chain(operator: str, slot: SlotChain) -> None:
         taken.setdefault((file.place.path, file.place.offset), []).append(file.groups)
         part = slice(first - low, last - low + 1)
         if file.kind == "base" and any(written[part]):
-            raise CorruptionError(
-                f"base {file.id!r} of operator {operator!r} follows files of the same key groups", operator=operator
-            )
+            said = f"base {file.id!r} of operator {operator!r} follows files of the same key groups"
+            raise CorruptionError(said, found=file.id)
         written[part] = b"\x01" * (last - first + 1)
     for what, groups in taken.items():
         if any(after[0] <= before[1] for before, after in itertools.pairwise(sorted(groups))):
-            raise CorruptionError(
-                f"operator {operator!r} takes file {what!r:.200} twice for the same key groups", operator=operator
-            )
+            said = f"operator {operator!r} takes file {what!r:.200} twice for the same key groups"
+            raise CorruptionError(said, found=what)
 
 
 def check_ref(ref: FileRef) -> None:
     """Reject a reference to a path that no file of a checkpoint can have."""
     if not is_path(ref.path) or ref.path.split("/")[0] not in _FOLDERS:
-        raise CorruptionError(f"{ref.path!r:.200} cannot be a file of a checkpoint", path=ref.path[:200])
+        what = f"{ref.path!r:.200} cannot be a file of a checkpoint"
+        raise CorruptionError(what, path=ref.path[:200], found=ref.path[:200])

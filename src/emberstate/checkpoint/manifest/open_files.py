@@ -77,6 +77,8 @@ def _damaged(ref: FileRef, size: int, found: str) -> CorruptionError:
         f"{ref.checksum}, found {size} with {found}. The file is damaged or was replaced. Restore an older checkpoint "
         f"or a savepoint.",
         path=ref.path,
+        expected=(ref.size, ref.checksum),
+        found=(size, found),
     )
 
 
@@ -111,10 +113,15 @@ def open_state_file(
             f"{ref.path}: expected {file.kind} {file.id!r}, which the manifest names, found another file's footer. "
             f"The file was replaced. Restore an older checkpoint or a savepoint.",
             path=ref.path,
+            expected=(file.kind, file.seal),
+            found=(reader.meta.kind, reader.seal),
         )
     groups = reader.meta.key_groups
     if groups.intersection(file.key_groups) != file.key_groups:
         raise CorruptionError(
-            f"{ref.path}: it covers key groups {groups}, the manifest takes {file.key_groups} from it", path=ref.path
+            f"{ref.path}: it covers key groups {groups}, the manifest takes {file.key_groups} from it",
+            path=ref.path,
+            expected=file.groups,
+            found=(groups.start, groups.end),
         )
     return reader

@@ -118,7 +118,9 @@ def pin(storage: Storage, number: int, reason: str, *, clock: Clock | None = Non
     if not isinstance(reason, str) or not 0 < len(reason) <= _REASON_LENGTH or not reason.isprintable():
         raise StateDeclarationError(
             f"a pin needs a reason of 1 to {_REASON_LENGTH} printable characters, got {reason!r:.80}. People decide by "
-            f"it whether the pin may be released."
+            f"it whether the pin may be released.",
+            option="reason",
+            found=reason,
         )
     now = (SystemClock() if clock is None else clock).now_micros()
     record = PinRecord(number, *this_process(now), reason, new_id())

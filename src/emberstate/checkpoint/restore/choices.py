@@ -23,7 +23,8 @@ from emberstate.errors import StateDeclarationError
 def names_in(names: Sequence[str], option: str) -> tuple[str, ...]:
     """Return the names that an option lists; reject a text, which would count as a list of letters."""
     if isinstance(names, str):
-        raise StateDeclarationError(f"restore(…): {option} expects a list of names. Write {option}=[{names!r}].")
+        what = f"restore(…): {option} expects a list of names. Write {option}=[{names!r}]."
+        raise StateDeclarationError(what, option=option, found=names)
     return tuple(names)
 
 
@@ -91,9 +92,7 @@ class CheckedChoices:
         self.past_choices = past_choices
         self._renamed = frozenset(choices.rename_states)
         try:
-            self.decisions = FileDecisions(
-                frozenset(choices.drop_states), choices.rename_states, choices.rename_fields
-            )
+            self.decisions = FileDecisions(frozenset(choices.drop_states), choices.rename_states, choices.rename_fields)
         except StateDeclarationError as error:
             self.decisions = NO_DECISIONS
             self.problems.append(_problem("options", str(error), "correct the options"))

@@ -97,9 +97,7 @@ def opened_operators(
     return tuple(_opened(storage, stored.get(spec.name), spec, token, ttl_clock) for spec in specs)
 
 
-def _opened(
-    storage: Storage, stored: Operator | None, spec: OperatorSpec, token: str, ttl_clock: TtlClock
-) -> Operator:
+def _opened(storage: Storage, stored: Operator | None, spec: OperatorSpec, token: str, ttl_clock: TtlClock) -> Operator:
     empty = spec.empty(token)
     if stored is None:
         return empty
@@ -109,6 +107,8 @@ def _opened(
             f"declared are {list(empty.key_schema)} in {empty.max_parallelism} (max_parallelism): its keys would be in "
             f"other groups. Declare what is stored, or rewrite a savepoint offline.",
             operator=spec.name,
+            expected=(stored.key_schema, stored.max_parallelism),
+            found=(empty.key_schema, empty.max_parallelism),
         )
     slots, settled = stored.slots, stored.settled
     if spec.declared is not None:
@@ -116,9 +116,7 @@ def _opened(
         try:
             verdict.refuse()
         except RestoreRefusedError as error:
-            raise RestoreRefusedError(
-                f"operator {spec.name!r}: {error}", operator=spec.name, state=error.state
-            ) from None
+            raise error.reworded(f"operator {spec.name!r}: {error}").located(operator=spec.name) from None
         decisions = iter(verdict.decisions)
         slots = tuple(_evolved(slot, [next(decisions) for _ in slot.files], token) for slot in slots)
         settled = {} if verdict.past_choices == NO_PAST_CHOICES else verdict.past_choices.to_dict()
@@ -130,6 +128,9 @@ def _opened(
             f"{most} state files, but a manifest lists at most {MAX_CHAIN_FILES}. Choose a parallelism in between, run "
             f"some batches, which shortens the chains, and rescale again.",
             operator=spec.name,
+            option="parallelism",
+            expected=MAX_CHAIN_FILES,
+            found=most,
         )
     return msgspec.structs.replace(empty, slots=slots, settled=settled)
 
@@ -152,4 +153,3 @@ def _metas(storage: Storage, files: Sequence[StateFile]) -> list[FileMeta]:
         if file.id not in found:
             found[file.id] = open_state_file(storage, file).meta
     return [found[file.id] for file in files]
-

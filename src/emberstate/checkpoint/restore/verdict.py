@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 
 from emberstate.checkpoint.files.meta import StoredState
 from emberstate.checkpoint.manifest.decisions import NO_PAST_CHOICES, FileDecisions, PastChoices
-from emberstate.errors import RestoreRefusedError
+from emberstate.errors import Place, RestoreRefusedError
 
 #: The most lines of an error.
 _SHOWN: Final = 50
@@ -83,8 +83,11 @@ class RestoreVerdict:
             lines = [f"- {state.name}: {state}" for state in wrong[:_SHOWN]]
             if len(wrong) > _SHOWN:
                 lines.append(f"- and {len(wrong) - _SHOWN} more")
-            one = wrong[0].name if len(wrong) == 1 and wrong[0] in self.states else None
-            raise RestoreRefusedError("\n".join(["the checkpoint does not fit what is declared:", *lines]), state=one)
+            place: Place = {}
+            if len(wrong) == 1:
+                name = wrong[0].name
+                place = {"state": name} if any(state.name == name for state in self.states) else {"option": name}
+            raise RestoreRefusedError("\n".join(["the checkpoint does not fit what is declared:", *lines]), **place)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON."""
