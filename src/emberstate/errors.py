@@ -48,7 +48,7 @@ class EmberstateError(Exception):
     field: str | None = None
     batch: int | None = None
     checkpoint: int | None = None
-    #: The argument, setting or method that was declared wrong.
+    #: The argument, setting or method at fault.
     option: str | None = None
     #: What is allowed there, and what is there instead; an object of the user's as text.
     expected: Any = None

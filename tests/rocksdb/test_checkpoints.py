@@ -28,6 +28,7 @@ from tests.checkpoint.counting import KEYS, counting_job, expected_after
 from tests.checkpoint.driver import Job, over_the_wire
 from tests.effort import examples
 from tests.patience import PATIENCE
+from tests.raising import raising
 from tests.rocksdb.conftest import LIMIT
 from tests.rocksdb.test_local_files import started
 
@@ -248,13 +249,13 @@ def test_options_reach_the_slots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize("memory", [0, -1, 1.5, True, None, "", "256", "256 apples", "-1 MiB", "1 KiB", "1e3 MiB"])
 def test_a_memory_that_is_none_is_refused_where_it_is_declared(memory: Any, tmp_path: Path) -> None:
     """Catches: a limit that is found out in a slot, or taken for another unit."""
-    with pytest.raises(StateDeclarationError, match="memory"):
+    with raising(StateDeclarationError, option="memory"):
         RocksDBStateBackend(tmp_path, memory=memory)
 
 
 def test_locations_that_no_slot_reaches(tmp_path: Path) -> None:
     """Catches: a job whose slots look for its checkpoints where there are none."""
-    with pytest.raises(StateDeclarationError, match="memory://"):
+    with raising(StateDeclarationError, option="uri"):
         RocksDBStateBackend("memory://", local_directory=tmp_path)
 
 

@@ -15,6 +15,7 @@ import emberstate as es
 from emberstate.testing import Harness
 from examples import session_windows
 from tests.examples.test_other_examples import page
+from tests.raising import raising
 from tests.rocksdb.conftest import LIMIT
 
 SCHEMA = "card string, shop string, amount bigint"
@@ -47,7 +48,7 @@ def drive(harness: Harness) -> list[Any]:
     with harness:
         for round_ in range(6):
             harness.process(*[(f"c{n % 7}", f"s{n % 3}", round_ + n) for n in range(20)])
-            with pytest.raises(es.EmberstateError, match="a row that fails"):
+            with raising(es.errors.UserFunctionError, "a row that fails"):
                 harness.process(("c1", "s9", 999), ("c2", "s9", -1))
             harness.advance_processing_time("7 minutes")
             if round_ == 2:

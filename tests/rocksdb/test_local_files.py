@@ -190,7 +190,7 @@ def test_a_directory_that_cannot_be_used_is_a_clear_error(tmp_path: Path) -> Non
 @pytest.mark.parametrize("limit", [0, 1024, 15 * 1024 * 1024, 64.0, "64 MiB", True])
 def test_a_memory_limit_that_cannot_work_is_refused(tmp_path: Path, limit: Any) -> None:
     """Catches: a limit in the wrong unit that is found out as a crash, or not at all."""
-    with pytest.raises(StateDeclarationError, match="memory limit"):
+    with raising(StateDeclarationError, option="memory"):
         RocksDBKeyedStateBackend(KeySchema.from_python(str), tmp_path, memory_limit=limit)
     assert list(tmp_path.iterdir()) == []
 

@@ -93,7 +93,7 @@ class KeyConformance:
         """Catches a read or write outside the handling of a row, which would go to whatever key was last."""
         backend = make_backend()
         for use in every_use(backend):
-            with pytest.raises(LifecycleError, match="current key"):
+            with raising(LifecycleError, expected="a current key"):
                 use()
 
     @pytest.mark.reliability(29)
@@ -122,7 +122,7 @@ class KeyConformance:
             lambda: backend.roll_back(snapshot),
         ]
         for use in uses:
-            with pytest.raises(LifecycleError, match="closed"):
+            with raising(LifecycleError, found="closed"):
                 use()
         snapshot.release()
 
@@ -188,7 +188,7 @@ class KeyConformance:
     @pytest.mark.reliability(29)
     def test_a_backend_cannot_leave_its_process(self, make_backend: BackendFactory) -> None:
         """Catches a backend caught in a closure that Spark sends elsewhere."""
-        with pytest.raises(LifecycleError, match="pickled"):
+        with raising(LifecycleError, option="__reduce__"):
             pickle.dumps(make_backend())
 
     def test_composite_keys(self, make_backend: BackendFactory) -> None:
@@ -519,7 +519,7 @@ class DeclarationConformance:
 
     def test_only_descriptors_declare(self, make_backend: BackendFactory) -> None:
         """Catches a state asked for by name only, which would have no types."""
-        with pytest.raises(StateDeclarationError, match="descriptor"):
+        with raising(StateDeclarationError, option="descriptor"):
             make_backend().get_partitioned_state("total")
 
 

@@ -101,7 +101,7 @@ class OwnerConformance:
         uses = every_use(backend)
         with backend.snapshot() as snapshot:
             for use in uses + every_use_of_a_backend(backend, snapshot):
-                with pytest.raises(LifecycleError, match=rf"{mine}.*elsewhere_0"):
+                with raising(LifecycleError, expected=mine, found="elsewhere_0"):
                     elsewhere(use)
             assert backend.current_key == "ann"
             assert backend.changes(snapshot) == []
@@ -128,7 +128,7 @@ class OwnerConformance:
             iter(backend.get_keys_and_namespaces("m")),
         ):
             next(walk)
-            with pytest.raises(LifecycleError, match="elsewhere_0"):
+            with raising(LifecycleError, found="elsewhere_0"):
                 elsewhere(lambda walk=walk: list(walk))  # type: ignore[misc]
 
     def test_an_iterator_kept_beyond_its_key_or_its_backend_is_refused(self, make_backend: BackendFactory) -> None:
@@ -149,7 +149,7 @@ class OwnerConformance:
         next(walk)
         backend.close()
         for kept in (walk, keys):
-            with pytest.raises(LifecycleError, match="closed"):
+            with raising(LifecycleError, found="closed"):
                 next(kept)
 
     def test_a_snapshot_may_be_read_and_released_by_any_thread(self, make_backend: BackendFactory) -> None:
@@ -179,7 +179,7 @@ class OwnerConformance:
             return number
 
         assert elsewhere(take_over) == 2
-        with pytest.raises(LifecycleError, match="elsewhere_0"):
+        with raising(LifecycleError, expected="elsewhere_0"):
             value.value()
         backend.context.own()
         assert value.value() == 2
@@ -206,5 +206,5 @@ class OwnerConformance:
             backend.get_partitioned_state(MapStateDescriptor("m", str, int)),
         ):
             for leave in (pickle.dumps, copy.copy, copy.deepcopy):
-                with pytest.raises(LifecycleError, match="pickled"):
+                with raising(LifecycleError, option="__reduce__"):
                     leave(thing)

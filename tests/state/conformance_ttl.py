@@ -115,7 +115,7 @@ class TtlConformance:
         if time is TtlTime.EVENT:
             clock, other = other, clock
         setattr(backend.ttl_clock, other, 0)
-        with pytest.raises(LifecycleError, match=f"backend.ttl_clock.{clock}"):
+        with raising(LifecycleError, option=clock):
             write(state)
         assert backend.number_of_entries() == 0
         setattr(backend.ttl_clock, clock, -5)

@@ -72,10 +72,11 @@ def test_functions_and_times_to_live_are_checked() -> None:
     with raising(StateDeclarationError, state="a"):
         AggregatingStateDescriptor("a", Collect, list[int])  # type: ignore[arg-type]
     for ttl in (5, "an hour", timedelta(0)):
-        with pytest.raises(StateDeclarationError, match=r"TtlConfig|must be positive"):
+        with pytest.raises(StateDeclarationError) as caught:
             ListStateDescriptor("l", int, ttl=ttl)  # type: ignore[arg-type]
+        assert caught.value.option in ("ttl", "duration")
     for duration in (timedelta(0), timedelta(-1), 5, None):
-        with pytest.raises(StateDeclarationError, match="time to live"):
+        with raising(StateDeclarationError, option="duration"):
             TtlConfig(duration)  # type: ignore[arg-type]
 
 
@@ -129,7 +130,7 @@ def test_a_clock_that_was_not_set_says_how() -> None:
     """Catches a time of 0 taken for the present: everything would look young, or expired."""
     clock = TtlClock()
     for time, attribute in ((TtlTime.PROCESSING, "processing_time"), (TtlTime.EVENT, "event_time")):
-        with pytest.raises(LifecycleError, match=attribute):
+        with raising(LifecycleError, option=attribute):
             clock.now(time)
         setattr(clock, attribute, 0)
         assert clock.now(time) == 0

@@ -17,6 +17,7 @@ from emberstate.state.immutable_states import (
     ImmutableValueState,
 )
 from emberstate.state.states import AggregatingState, ListState, MapState, ReducingState, ValueState
+from tests.raising import raising
 from tests.state.support import Collect
 
 #: What MutableMapping and MapState have for reading; everything else public must be refused.
@@ -122,7 +123,7 @@ def test_every_mutator_of_a_map_raises(mutate: Callable[[Any], Any], content: di
     map).
     """
     state = ImmutableMapState(content, codec_for(int))
-    with pytest.raises(StateTypeError, match="read-only map"):
+    with raising(StateTypeError, found="read-only map state"):
         mutate(state)
     assert dict(state) == content
 
@@ -156,12 +157,16 @@ def test_every_public_name_of_a_map_is_accounted_for() -> None:
 )
 def test_every_mutator_of_the_others_raises(state: Any, mutate: Callable[[Any], Any]) -> None:
     """Catches a mutator that is silent."""
-    with pytest.raises(StateTypeError, match="read-only"):
+    with pytest.raises(StateTypeError) as caught:
         mutate(state)
+    assert caught.value.found.startswith("read-only")
 
 
 def test_truth_is_refused() -> None:
     """Catches `if state:`, which is true of a read-only state whatever it holds."""
-    for state in (ImmutableValueState(0, codec_for(int)), ImmutableReducingState(0, codec_for(int))):
-        with pytest.raises(StateTypeError, match=r"test \.(value|get)\(\)"):
+    for state, method in (
+        (ImmutableValueState(0, codec_for(int)), "value"),
+        (ImmutableReducingState(0, codec_for(int)), "get"),
+    ):
+        with raising(StateTypeError, option=method):
             bool(state)

@@ -25,9 +25,10 @@ def test_groups_given_from_outside_are_checked_now_and_then() -> None:
         context.set_current_key_and_group(key, schema.key_group(key, 8))
         assert context.key == key
         assert context.key_group == schema.key_group(key, 8)
-    with pytest.raises(StateDeclarationError, match="max parallelism"):
+    with pytest.raises(StateDeclarationError) as caught:
         for key in range(2 * CHECK_EVERY):
             context.set_current_key_and_group(key, (schema.key_group(key, 8) + 1) % 8)
+    assert caught.value.found == caught.value.key_group == (caught.value.expected + 1) % 8
 
 
 def test_wrong_types_given_with_a_group_are_found_too() -> None:
@@ -53,7 +54,7 @@ def test_a_foreign_group_leaves_the_context_as_it_was() -> None:
 def test_without_a_key_there_is_no_group() -> None:
     """Catches the group of nothing."""
     context = make()
-    with pytest.raises(LifecycleError, match="current key"):
+    with raising(LifecycleError, option="key_group", expected="a current key"):
         context.key_group
     context.set_current_key(1)
     context.clear()
@@ -76,7 +77,7 @@ def test_keys_are_normalised() -> None:
 def test_ranges_that_make_no_sense_are_refused() -> None:
     """Catches a context that owns nothing, or groups that do not exist."""
     schema = KeySchema.from_python(int)
-    with pytest.raises(StateDeclarationError, match="range_for_slot"):
+    with raising(StateDeclarationError, option="key_group_range"):
         KeyContext(schema, 8, KeyGroupRange(0, 8))
     with pytest.raises(StateDeclarationError):
         KeyContext(schema, 8, KeyGroupRange(0, -1))
@@ -94,6 +95,6 @@ def test_a_closed_context_stays_closed() -> None:
         lambda: context.check_still(1),
         context.check_open,
     ):
-        with pytest.raises(LifecycleError, match="closed"):
+        with raising(LifecycleError, found="closed"):
             use()
     assert context.key is None

@@ -15,6 +15,7 @@ from emberstate.checkpoint.backends import StateBackend
 from emberstate.errors import RestoreRefusedError, StateDeclarationError, UserFunctionError
 from emberstate.testing import Harness
 from tests.effort import examples
+from tests.raising import raising
 from tests.testing.support import Totals, at, pay, totals
 from tests.testing.test_rows import joined
 
@@ -78,7 +79,7 @@ def test_changed_code(state_backend: StateBackend) -> None:
         harness.process(pay("a", 2, 0), pay("b", 3, 0))
         before = harness.snapshot()
         assert harness.verdict(function=Renamed()).kind == "refused"
-        with pytest.raises(RestoreRefusedError, match="recent"):
+        with raising(RestoreRefusedError, "recent"):
             harness.restore(function=Renamed(), output="card string, sum double")
         assert harness.process(pay("a", 1, 1)) == [("a", "sum", 3.0)]  # what ran goes on
 
@@ -192,7 +193,7 @@ def test_a_function_that_fails_in_the_transaction_that_crashes() -> None:
             harness.process(pay("a", -1, 1))
         assert harness.process(pay("a", 1, 1)) == [("a", "sum", 2.0)]
         assert harness.statistics().job.crashes == 0
-        with pytest.raises(StateDeclarationError, match="a crash comes at one of"):
+        with raising(StateDeclarationError, option="when"):
             harness.crash("soon")  # type: ignore[arg-type]
 
 

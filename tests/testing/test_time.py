@@ -13,6 +13,7 @@ from emberstate.checkpoint.backends import StateBackend
 from emberstate.errors import LifecycleError, StateDeclarationError, StateTypeError, UserFunctionError
 from emberstate.runtime.functions.domain_timers import TimeDomain
 from emberstate.testing import START, Harness
+from tests.raising import raising
 from tests.testing.support import at, pay, totals
 
 
@@ -43,14 +44,14 @@ def test_advance_watermark(state_backend: StateBackend) -> None:
         harness.process(pay("a", 1, 0), pay("b", 2, 10))
         assert harness.advance_watermark(at(59)) == []
         assert harness.advance_watermark(at(60)) == [("a", "quiet", 1.0)]
-        with pytest.raises(LifecycleError, match="only grows"):
+        with raising(LifecycleError, expected=at(60), found=at(59)):
             harness.advance_watermark(at(59))
         assert (harness.watermark, harness.timers_fired) == (at(60), 1)
         assert [(timer.key, timer.time) for timer in harness.timers()] == [("b", at(70))]
         harness.process(pay("c", 1, 59))
 
         assert harness.late_rows == 1
-        with pytest.raises(StateTypeError, match="aware datetime"):
+        with raising(StateTypeError, option="to"):
             harness.advance_watermark(datetime(2026, 3, 1))
 
 
@@ -99,7 +100,7 @@ def test_processing_time_is_injected(state_backend: StateBackend) -> None:
             ("a", START + 3 * minute, late),
         ]
         assert harness.timers() == []
-        with pytest.raises(StateDeclarationError, match="10 seconds"):
+        with raising(StateDeclarationError, option="to"):
             harness.advance_processing_time(5)  # type: ignore[arg-type]
 
 
@@ -107,7 +108,7 @@ def test_a_failed_advance_leaves_the_clock() -> None:
     """Catches: a clock that has moved although nothing happened at that time."""
     with polls() as harness:
         harness.process(("bad",))
-        with pytest.raises(UserFunctionError, match="bad key"):
+        with raising(UserFunctionError, key="bad"):
             harness.advance_processing_time("1 hour")
 
         assert harness.processing_time == START
@@ -194,7 +195,7 @@ def test_an_event_time_timer_needs_an_event_time() -> None:
     options: dict[str, Any] = {"schema": "k string, name string, seconds array<int>", "key": "k"}
     out = "t timestamp, k string, name string"
     with Harness(Many(), output=out, **options) as harness:
-        with pytest.raises(es.errors.UserFunctionError, match="nothing has an event time") as caught:
+        with raising(es.errors.UserFunctionError, option="event_time") as caught:
             harness.process(("a", "n", [1]))
         assert isinstance(caught.value.__cause__, es.errors.StateDeclarationError)
         assert harness.timers() == []

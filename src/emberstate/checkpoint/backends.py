@@ -147,7 +147,9 @@ class FsStateBackend(StateBackend):
         self.client_options = client_options
         storage = self.open_storage()  # reads nothing, and rejects an invalid location
         if not storage.shared:
-            raise StateDeclarationError(f"other processes cannot reach {uri!r}. Use MemoryStateBackend().")
+            raise StateDeclarationError(
+                f"other processes cannot reach {uri!r}. Use MemoryStateBackend().", option="uri"
+            )
         if isinstance(storage, LocalStorage):
             self.uri = storage.describe()  # absolute, since slots have other working directories
 

@@ -49,7 +49,9 @@ class MemoryBudget:
         """Divide a limit; raises StateDeclarationError if it is too small."""
         if type(limit) is not int or limit < SMALLEST_LIMIT:
             raise StateDeclarationError(
-                f"a RocksDB backend needs a memory limit of at least {SMALLEST_LIMIT} bytes, got {limit!r}"
+                f"a RocksDB backend needs a memory limit of at least {SMALLEST_LIMIT} bytes, got {limit!r}",
+                option="memory",
+                expected=SMALLEST_LIMIT,
             )
         return cls(limit, cache=limit // 2, write_buffers=limit // 4, touched=limit // 8)
 

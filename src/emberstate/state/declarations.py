@@ -110,6 +110,9 @@ def check_same_declaration(
                 f"state {second.name!r} is registered already with another {what}: {before[what]!r}, now "
                 f"{now[what]!r}. State names are unique: choose another name, or declare it the same everywhere.",
                 state=second.name,
+                option=what,
+                expected=before[what],
+                found=now[what],
             )
 
 

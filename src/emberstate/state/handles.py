@@ -62,6 +62,7 @@ class Handle:
             f"{self.descriptor.kind} state {name!r} cannot be pickled or copied: a handle belongs to the backend of "
             f"one process. Was it caught in a closure that Spark sends elsewhere? Ask for the state where it is used.",
             state=name,
+            option="__reduce__",
         )
 
     def __repr__(self) -> str:

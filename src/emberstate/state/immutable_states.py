@@ -40,7 +40,9 @@ def _refused(method: str, kind: str) -> Callable[..., NoReturn]:
     def refuse(*arguments: Any, **more: Any) -> NoReturn:
         raise StateTypeError(
             f"{method}() on read-only {kind} state: what a checkpoint holds cannot be changed. "
-            f"Change state in a keyed function."
+            f"Change state in a keyed function.",
+            option=method,
+            found=f"read-only {kind} state",
         )
 
     refuse.__doc__ = "Raises StateTypeError."
@@ -167,9 +169,7 @@ class ImmutableAggregatingState(_Content[Any], AggregatingState[Any, Any]):
 
     __slots__ = ("_function",)
 
-    def __init__(
-        self, accumulator: Any, codec: Codec[Any], function: AggregateFunction[Any, Any, Any]
-    ) -> None:
+    def __init__(self, accumulator: Any, codec: Codec[Any], function: AggregateFunction[Any, Any, Any]) -> None:
         super().__init__(accumulator, codec)
         self._function = function
 

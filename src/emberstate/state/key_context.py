@@ -70,14 +70,13 @@ class KeyContext:
     owner_name: str
     process: int
 
-    def __init__(
-        self, key_schema: KeySchema, max_parallelism: int, key_group_range: KeyGroupRange
-    ) -> None:
+    def __init__(self, key_schema: KeySchema, max_parallelism: int, key_group_range: KeyGroupRange) -> None:
         check_max_parallelism(max_parallelism)
         if len(key_group_range) == 0 or key_group_range.end >= max_parallelism:
             raise StateDeclarationError(
                 f"key groups {key_group_range} are not a part of 0 to {max_parallelism - 1}: "
-                f"use range_for_slot(max_parallelism, parallelism, slot)"
+                f"use range_for_slot(max_parallelism, parallelism, slot)",
+                option="key_group_range",
             )
         self.key_schema = key_schema
         self.max_parallelism = max_parallelism
@@ -115,19 +114,24 @@ class KeyContext:
                 f"state that belongs to thread {self.owner_name!r} ({self.owner}) was used by thread "
                 f"{threading.current_thread().name!r} ({thread_number()}). Use it on its own thread "
                 f"only, and give other threads values or a snapshot; to hand the whole backend over, call "
-                f"backend.context.own() on the new thread."
+                f"backend.context.own() on the new thread.",
+                expected=self.owner_name,
+                found=threading.current_thread().name,
             )
 
     def __reduce__(self) -> NoReturn:
         raise LifecycleError(
             "a backend, its timers and its snapshots cannot be pickled or copied: they belong to one process. Was "
-            "one caught in a closure that Spark sends elsewhere? Make a backend where it is used."
+            "one caught in a closure that Spark sends elsewhere? Make a backend where it is used.",
+            option="__reduce__",
         )
 
     def _refuse_process(self) -> None:
         raise LifecycleError(
             f"state that belongs to process {self.process} was used by process {os.getpid()}, which was forked "
-            f"from it: changes in a child are lost. Make or restore a backend where it is used."
+            f"from it: changes in a child are lost. Make or restore a backend where it is used.",
+            expected=self.process,
+            found=os.getpid(),
         )
 
     # -- the key --------------------------------------------------------------------------------------------
@@ -162,7 +166,7 @@ class KeyContext:
         """Raise `LifecycleError` if the context was closed, or if the calling thread is not the owner."""
         self.check_owner()
         if self.closed:
-            raise LifecycleError("the backend is closed: its state cannot be used any more")
+            raise LifecycleError("the backend is closed: its state cannot be used any more", found="closed")
 
     @property
     def key_group(self) -> int:
@@ -184,6 +188,7 @@ class KeyContext:
                 f"an iteration over state of key {key!r} was continued when that was not the current key any "
                 f"more: finish it while the same row or timer is handled, or collect with list() first.",
                 key=key,
+                expected=key,
             )
 
     def check_group(self, key: Any, key_group: int) -> None:
@@ -196,6 +201,8 @@ class KeyContext:
                 f"sending side (here {self.key_schema.type_names}), or a key changed after it was hashed.",
                 key=key,
                 key_group=key_group,
+                expected=computed,
+                found=key_group,
             )
 
     def refuse(self, what: str) -> None:
@@ -203,7 +210,9 @@ class KeyContext:
         self.check_open()
         raise LifecycleError(
             f"{what!r} was used without a current key. State belongs to a key: use it while a row or timer "
-            f"of that key is handled, or call set_current_key() first."
+            f"of that key is handled, or call set_current_key() first.",
+            option=what,
+            expected="a current key",
         )
 
     def _move_to(self, key: Any, key_group: cython.Py_ssize_t) -> None:

@@ -296,10 +296,11 @@ class AbstractKeyedStateBackend(abc.ABC, Generic[T_co, Q_co, P]):
         self.context.check_open()
         if self._was_snapshotted():
             raise RestoreRefusedError(
-                "state can be restored only before the backend's first snapshot: restore into a new backend"
+                "state can be restored only before the backend's first snapshot: restore into a new backend",
+                found="a snapshot",
             )
         if not self._is_empty():
-            raise RestoreRefusedError("the backend holds state already: restore into a new backend")
+            raise RestoreRefusedError("the backend holds state already: restore into a new backend", found="state")
 
     # -- points in time -------------------------------------------------------------------------------------
 
@@ -357,7 +358,8 @@ class AbstractKeyedStateBackend(abc.ABC, Generic[T_co, Q_co, P]):
     def __reduce__(self) -> NoReturn:
         raise LifecycleError(
             "a backend cannot be pickled or copied: its state belongs to one process. Was it caught in a "
-            "closure that Spark sends elsewhere? Make a backend where it is used."
+            "closure that Spark sends elsewhere? Make a backend where it is used.",
+            option="__reduce__",
         )
 
     # -- registering ----------------------------------------------------------------------------------------
@@ -365,7 +367,7 @@ class AbstractKeyedStateBackend(abc.ABC, Generic[T_co, Q_co, P]):
     def _register(self, descriptor: StateDescriptor, namespace_type: Any) -> RegisteredState[T_co]:
         self.context.check_open()
         if not isinstance(descriptor, StateDescriptor):
-            raise StateDeclarationError(f"expected the descriptor of a state, got {descriptor!r}")
+            raise StateDeclarationError(f"expected the descriptor of a state, got {descriptor!r}", option="descriptor")
         registered = self._states.get(descriptor.name)
         if registered is not None:
             check_declared("state", descriptor.name, registered.namespace_codec)

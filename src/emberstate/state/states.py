@@ -45,7 +45,7 @@ class ValueState(State, Generic[T]):
         """Set the value; None clears."""
 
     def __bool__(self) -> NoReturn:
-        raise StateTypeError(f"{self!r} is a state, not what it holds: test .value()")
+        raise StateTypeError(f"{self!r} is a state, not what it holds: test .value()", option="value")
 
 
 class ListState(State, Generic[T]):
@@ -132,7 +132,7 @@ class AppendingState(State, Generic[I, O]):
         """Fold a value in; None clears."""
 
     def __bool__(self) -> NoReturn:
-        raise StateTypeError(f"{self!r} is a state, not what it holds: test .get()")
+        raise StateTypeError(f"{self!r} is a state, not what it holds: test .get()", option="get")
 
 
 class ReducingState(AppendingState[T, T]):

@@ -107,5 +107,6 @@ class TimerQueue(abc.ABC):
     def __reduce__(self) -> NoReturn:
         raise LifecycleError(
             "a timer queue cannot be pickled or copied: it belongs to the backend of one process. Was it caught in "
-            "a closure that Spark sends elsewhere? Ask for it where it is used."
+            "a closure that Spark sends elsewhere? Ask for it where it is used.",
+            option="__reduce__",
         )

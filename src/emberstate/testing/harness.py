@@ -133,7 +133,7 @@ class Harness:
             as_micros(out_of_orderness if one is None else one, "out_of_orderness", f"operator {name!r}")
             for one in given
         ]
-        self._clock = ManualClock(to_micros(processing_time, "the processing time of a harness"))
+        self._clock = ManualClock(to_micros(processing_time, "processing_time", "a harness"))
         backend = MemoryStateBackend() if state_backend is None else state_backend
         self._job = LocalJob(spec, backend, self._clock)
         self._job.open(spec, NO_CHOICES)
@@ -218,7 +218,7 @@ class Harness:
         It may be set back, as clocks are.
         """
         micros = (
-            to_micros(to, "the processing time")
+            to_micros(to, "to", "advance_processing_time")
             if isinstance(to, datetime)
             else self._clock.now_micros() + as_micros(to, "to", "advance_processing_time")
         )
@@ -237,7 +237,7 @@ class Harness:
         Raises:
             LifecycleError: it would go back.
         """
-        return self._move_watermark(to_micros(to, "the watermark"))
+        return self._move_watermark(to_micros(to, "to", "advance_watermark"))
 
     def close_input(self) -> list[Row]:
         """End the input, as a batch job does: all event-time timers fire. Later rows are late."""
@@ -262,7 +262,7 @@ class Harness:
         if name not in self._job.spec.row_types or name == MAIN:
             declared = sorted(self._job.spec.row_types.keys() - {MAIN})
             what = f"there is no side output {name!r}, declared are {declared}"
-            raise StateDeclarationError(what, operator=self._job.spec.name)
+            raise StateDeclarationError(what, operator=self._job.spec.name, expected=declared, found=name)
         return list(self._outputs.get(name, ()))
 
     @property
@@ -387,7 +387,8 @@ class Harness:
             self._crash = CrashPoint(when)
         except ValueError:
             points = ["now", *(point.value for point in CrashPoint)]
-            raise StateDeclarationError(f"a crash comes at one of {points}, found {when!r}") from None
+            what = f"a crash comes at one of {points}, found {when!r}"
+            raise StateDeclarationError(what, option="when", expected=points) from None
 
     # -- monitoring -----------------------------------------------------------------------------------------
 
@@ -409,7 +410,7 @@ class Harness:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise LifecycleError("the harness is closed: make another")
+            raise LifecycleError("the harness is closed: make another", found="closed")
         if threading.get_ident() != self._owner:
             raise LifecycleError("a harness is used by the thread that made it, found another: make one for each")
 
@@ -420,6 +421,7 @@ class Harness:
             raise StateDeclarationError(
                 f"operator {self._job.spec.name!r} has no second input: only a KeyedCoProcessFunction has one",
                 operator=self._job.spec.name,
+                option="second",
             )
         return inputs[number]
 
@@ -438,7 +440,7 @@ class Harness:
         if broadcast:
             if spec.broadcast is None:
                 what = f"operator {spec.name!r} takes no broadcast rows"
-                raise StateDeclarationError(what, operator=spec.name)
+                raise StateDeclarationError(what, operator=spec.name, option="broadcast")
             rows = coerced(broadcast, spec.broadcast, "a broadcast row")
             side = record_batch(rows, spec.broadcast, "a broadcast row")
         keyed = (first,) if len(spec.inputs) == 1 else (first, list(second))
@@ -470,7 +472,8 @@ class Harness:
         self._check_open()
         before = self._next_watermark()
         if before is not None and micros < before:
+            was, now = from_micros(before), from_micros(micros)
             raise LifecycleError(
-                f"the watermark would go back from {from_micros(before)} to {from_micros(micros)}: it only grows"
+                f"the watermark would go back from {was} to {now}: it only grows", expected=was, found=now
             )
         return self._run(Work(), micros)

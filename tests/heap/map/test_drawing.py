@@ -122,7 +122,7 @@ def test_a_large_map_is_refused() -> None:
     """Catches: a picture of a million lines."""
     states = filled(MAX_BUCKETS)
     states.draw()
-    with pytest.raises(ValueError, match=f"at most {MAX_BUCKETS} buckets in a table, got {2 * MAX_BUCKETS}"):
+    with pytest.raises(ValueError, match=str(2 * MAX_BUCKETS)):
         filled(2 * MAX_BUCKETS).draw()
     growing = filled(MAX_BUCKETS, *range(MAX_BUCKETS // 4 * 3 + 2))
     assert growing.is_rehashing
@@ -142,7 +142,7 @@ def test_a_nested_map() -> None:
     assert drawn[3:] == ["namespace 'other' | 'k'=None"]
 
     states.put("one more", "", 0)
-    with pytest.raises(ValueError, match=f"at most {MAX_ENTRIES} entries"):
+    with pytest.raises(ValueError, match=str(MAX_ENTRIES + 1)):
         states.draw()
 
 

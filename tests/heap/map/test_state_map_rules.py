@@ -22,6 +22,7 @@ from emberstate.heap.map.snapshots import SnapshotRegistry
 from emberstate.heap.map.value_kind import IMMUTABLE, MutableKind
 from emberstate.state.changes import Op
 from tests.heap.model import MUTABLE
+from tests.raising import raising
 
 NS = "ns"
 
@@ -144,12 +145,15 @@ def test_a_step_looks_at_no_more_than_64_buckets() -> None:
     states.check_invariants()
 
 
-@pytest.mark.parametrize("operation", ["get", "peek", "contains_key", "put", "put_and_get_old", "remove",
-                                       "remove_and_get_old", "transform"])
+@pytest.mark.parametrize(
+    "operation", ["get", "peek", "contains_key", "put", "put_and_get_old", "remove", "remove_and_get_old", "transform"]
+)
 def test_every_keyed_operation_does_a_step(operation: str) -> None:
     """Catches: an operation that lets growth stand still, so that the next begins before it has ended."""
     arguments: dict[str, tuple[Any, ...]] = {
-        "put": (0,), "put_and_get_old": (0,), "transform": (0, lambda old, argument: argument),
+        "put": (0,),
+        "put_and_get_old": (0,),
+        "transform": (0, lambda old, argument: argument),
     }
     states = rehashing()
     before = states.statistics().rehash_steps
@@ -523,14 +527,14 @@ def test_none_is_no_key_and_no_namespace(kind: type[StateMap], operation: str) -
     """Catches: None found absent by reads, and refused only by the write that follows."""
     states: Any = kind(IMMUTABLE)  # type: ignore[call-arg]
     arguments = (1,) if operation == "put" else ()
-    with pytest.raises(StateTypeError, match="key"):
+    with raising(StateTypeError, option="key"):
         getattr(states, operation)(None, NS, *arguments)
-    with pytest.raises(StateTypeError, match="namespace"):
+    with raising(StateTypeError, option="namespace"):
         getattr(states, operation)("k", None, *arguments)
     with pytest.raises(TypeError, match="unhashable"):
         getattr(states, operation)([], NS, *arguments)
     states.put("k", NS, 1)
-    with pytest.raises(StateTypeError, match="namespace"):
+    with raising(StateTypeError, option="namespace"):
         getattr(states, operation)("k", None, *arguments)
 
     assert content(states) == {("k", NS): 1}
@@ -565,7 +569,7 @@ def test_a_broken_map_says_so() -> None:
     states.put("k", NS, [1])
     registry.lenders.clear()
 
-    with pytest.raises(InvariantError, match="loans"):
+    with raising(InvariantError, "loans"):
         states.check_invariants()
 
 
@@ -583,7 +587,7 @@ def test_what_a_released_snapshot_says() -> None:
             lambda: next(walk), lambda: states.open(snapshot.point), lambda: states.changes(snapshot.point),  # noqa: B023
             lambda: states.registry.roll_back(snapshot.point),  # noqa: B023
         ):
-            with pytest.raises(LifecycleError, match="released"):
+            with raising(LifecycleError, found="released"):
                 read()
 
 

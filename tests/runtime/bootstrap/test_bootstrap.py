@@ -15,10 +15,11 @@ import pyarrow as pa
 import pytest
 
 import emberstate as es
+from emberstate import errors
 from emberstate.checkpoint.commit.coordinator import CheckpointCoordinator
 from emberstate.checkpoint.manifest.catalogue import savepoint_names
 from emberstate.checkpoint.restore.operators import OperatorSpec
-from emberstate.errors import RowTypeError, StateDeclarationError, StateTypeError, StorageExistsError
+from emberstate.errors import RowTypeError, StateTypeError, StorageExistsError
 from emberstate.keygroups import KeySchema
 from emberstate.storage.local import LocalStorage
 from emberstate.storage.memory import MemoryStorage
@@ -217,38 +218,38 @@ def test_every_type_of_key(tmp_path: Path, types: str, column: pa.Array) -> None
 
 
 @pytest.mark.parametrize(
-    ("column", "state", "said"),
+    ("column", "state", "word"),
     [
-        (["x"], es.ValueStateDescriptor("s", int), r"key 'ann': value state 's' takes int, found 'x'"),
-        ([[1, None]], es.ListStateDescriptor("s", int), r"key 'ann': list state 's' takes no null among its elements"),
-        ([5], es.ListStateDescriptor("s", int), r"key 'ann': list state 's' takes a list, found 5"),
-        ([5], es.MapStateDescriptor("s", str, int), r"key 'ann': map state 's' takes a map, found 5"),
+        (["x"], es.ValueStateDescriptor("s", int), "takes int"),
+        ([[1, None]], es.ListStateDescriptor("s", int), "no null"),
+        ([5], es.ListStateDescriptor("s", int), "takes a list"),
+        ([5], es.MapStateDescriptor("s", str, int), "takes a map"),
         (
             pa.array([[(1, 2)]], pa.map_(pa.int64(), pa.int64())),
             es.MapStateDescriptor("s", str, int),
-            r"key 'ann': user key of map state 's' takes str, found 1",
+            "user key",
         ),
     ],
 )
-def test_a_wrong_value_names_its_key(column: Any, state: Any, said: str) -> None:
+def test_a_wrong_value_names_its_key(column: Any, state: Any, word: str) -> None:
     """Catches: a wrong value among millions that nobody can find; a savepoint without it."""
     storage = MemoryStorage()
-    with raising(StateTypeError, said, state="s", key="ann"):
+    with raising(StateTypeError, word, state="s", key="ann"):
         boot(storage, pa.table({"card": ["ann"], "s": column}), [state])
     assert storage.list() == []
 
 
 @pytest.mark.parametrize(
-    ("table", "options", "said"),
+    ("table", "options", "column"),
     [
-        ({"card": ["ann", None], "s": [1, 2]}, {}, r"a row has no key: card is None, in \(None, 2\)"),
-        ({"card": ["a", "b"], "x": [None, 1], "s": [1, 2]}, {"key": ["card", "x"]}, "no key: card, x is"),
+        ({"card": ["ann", None], "s": [1, 2]}, {}, "card"),
+        ({"card": ["a", "b"], "x": [None, 1], "s": [1, 2]}, {"key": ["card", "x"]}, "x"),
     ],
 )
-def test_a_row_without_a_key_is_refused(table: Any, options: Any, said: str) -> None:
+def test_a_row_without_a_key_is_refused(table: Any, options: Any, column: str) -> None:
     """Catches: rows that are dropped, or end up under some key."""
     storage = MemoryStorage()
-    with pytest.raises(RowTypeError, match=said):
+    with raising(RowTypeError, column=column):
         boot(storage, pa.table(table), [es.ValueStateDescriptor("s", int)], **options)
     assert storage.list() == []
 
@@ -257,7 +258,7 @@ def test_a_key_that_comes_twice_is_named() -> None:
     """Catches: one of two rows that is silently lost."""
     storage = MemoryStorage()
     table = pa.table({"card": ["ann", "bob", "ann"], "s": [1, 2, 3]})
-    with pytest.raises(StateTypeError, match="state 's' of key 'ann' is given more than once"):
+    with raising(StateTypeError, "more than once", state="s", key="ann"):
         boot(storage, table, [es.ValueStateDescriptor("s", int)])
     assert storage.list() == []
 
@@ -283,28 +284,28 @@ STATE = [es.ValueStateDescriptor("s", int)]
 
 
 @pytest.mark.parametrize(
-    ("columns", "options", "said"),
+    ("columns", "options", "place"),
     [
-        (["card", "s", "t"], {"states": STATE}, r"columns \['t'\] are no states; there are \['s'\]"),
-        (["card"], {"states": STATE}, "there would be nothing in the savepoint"),
-        (["card", "s"], {"states": STATE, "columns": {}}, "there would be nothing in the savepoint"),
-        (["card", "s"], {"states": STATE, "columns": {"t": "s"}}, r"no state 't' that a savepoint can be made with"),
-        (["card", "s"], {"states": STATE, "columns": {"s": "x"}}, "there is no column 'x'"),
-        (["card", "s"], {"states": STATE, "columns": {"s": ("card", "s")}}, "value state 's' is given the columns"),
-        (["card", "s"], {"states": STATE, "key": "x"}, "there is no column 'x'"),
-        (["card", "s"], {"states": ["s"]}, "states are a function"),
-        (["card", "s"], {"states": STATE * 2}, "states have different names"),
-        (["card", "s"], {"states": Broadcasting(), "columns": {"rules": "s"}}, "no state 'rules'"),
-        (["card", "s"], {"states": STATE, "max_parallelism": 0}, "parallelism"),
-        (["card", "s"], {"states": [es.ValueStateDescriptor("s", es.pickle_codec(Card))]}, "no column can hold"),
-        (["card", "s"], {"states": STATE, "written_at": datetime.datetime(2026, 1, 1)}, "written_at"),
+        (["card", "s", "t"], {"states": STATE}, {"option": "columns", "column": "t"}),
+        (["card"], {"states": STATE}, {"option": "columns"}),
+        (["card", "s"], {"states": STATE, "columns": {}}, {"option": "columns"}),
+        (["card", "s"], {"states": STATE, "columns": {"t": "s"}}, {"option": "columns", "state": "t"}),
+        (["card", "s"], {"states": STATE, "columns": {"s": "x"}}, {"column": "x"}),
+        (["card", "s"], {"states": STATE, "columns": {"s": ("card", "s")}}, {"option": "columns", "state": "s"}),
+        (["card", "s"], {"states": STATE, "key": "x"}, {"column": "x"}),
+        (["card", "s"], {"states": ["s"]}, {"option": "states"}),
+        (["card", "s"], {"states": STATE * 2}, {"option": "states", "found": ["s", "s"]}),
+        (["card", "s"], {"states": Broadcasting(), "columns": {"rules": "s"}}, {"state": "rules"}),
+        (["card", "s"], {"states": STATE, "max_parallelism": 0}, {"option": "max_parallelism"}),
+        (["card", "s"], {"states": [es.ValueStateDescriptor("s", es.pickle_codec(Card))]}, {"found": "pickled"}),
+        (["card", "s"], {"states": STATE, "written_at": datetime.datetime(2026, 1, 1)}, {"option": "written_at"}),
     ],
 )
-def test_what_does_not_go_together_is_refused(columns: list[str], options: dict[str, Any], said: str) -> None:
+def test_what_does_not_go_together_is_refused(columns: list[str], options: dict[str, Any], place: errors.Place) -> None:
     """Catches: a column that is silently left out; an error after hours of writing."""
     storage = MemoryStorage()
     table = pa.table({name: ["ann"] if name == "card" else [1] for name in columns})
-    with pytest.raises((StateDeclarationError, es.EmberstateError), match=said):
+    with raising(es.EmberstateError, **place):
         boot(storage, table, **options)
     assert storage.list() == []
 

@@ -144,7 +144,7 @@ def test_all_keys_from_a_broadcast_row() -> None:
     operator.process("k", lambda f, c: (f.total.value(),))
     assert operator.end().main[2:] == [("timer", "reset", "k"), ("timer", "reset", "l"), (101,)]
     operator.begin(0)
-    with pytest.raises(UserFunctionError, match="use it in process_broadcast_element only"):
+    with raising(UserFunctionError, option="apply_to_keyed_state"):
         operator.process("k", to_all)
 
 
@@ -168,7 +168,7 @@ def test_by_descriptor() -> None:
     operator.process_broadcast(7)
     operator.process("k", None)
     assert operator._runner.outputs["main"].rows == [(7,)]
-    with pytest.raises(UserFunctionError, match="broadcast state is a map without time to live"):
+    with raising(UserFunctionError, state="total", expected="map"):
         operator.process("k", "value")
 
 
@@ -181,7 +181,7 @@ def test_a_function_without_broadcast_rows() -> None:
     operator = opened(Plain())
     assert operator.broadcast_backend is None
     operator.begin(0)
-    with pytest.raises(StateDeclarationError, match="takes no broadcast rows"):
+    with raising(StateDeclarationError, operator="op", option="process_broadcast_element"):
         operator.process_broadcast(1)
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import pytest
-
 from emberstate.checkpoint.files.reader import StateFileReader
 from emberstate.checkpoint.files.writer import BaseWriter
 from emberstate.checkpoint.restore.load import restore
@@ -14,6 +12,7 @@ from emberstate.errors import RestoreRefusedError
 from emberstate.runtime.functions.declared_states import map_state, value_state
 from emberstate.runtime.functions.function import KeyedProcessFunction
 from emberstate.runtime.operator.operator import KeyedOperator
+from tests.raising import raising
 from tests.runtime.support import SECOND, at, opened, transaction
 
 
@@ -109,7 +108,7 @@ def test_a_renamed_attribute_is_another_state() -> None:
 
         def process_element(self, row: Any, ctx: Any) -> Any: ...
 
-    with pytest.raises(RestoreRefusedError, match="'profile'"):
+    with raising(RestoreRefusedError, state="profile"):
         restored(Renamed())
 
 
@@ -127,5 +126,5 @@ def test_a_changed_field_type_is_refused() -> None:
 
         def process_element(self, row: Any, ctx: Any) -> Any: ...
 
-    with pytest.raises(RestoreRefusedError, match="visits"):
+    with raising(RestoreRefusedError, "visits", state="profile"):
         restored(Retyped())

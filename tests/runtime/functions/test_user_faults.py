@@ -260,7 +260,7 @@ def test_an_iterator_kept_for_another_key() -> None:
     operator = opened(Faulty(), side_outputs={"side": None})
     operator.begin(0)
     operator.process("a", keeps_iterator)
-    with pytest.raises(UserFunctionError, match="not the current key any more") as caught:
+    with raising(UserFunctionError, key="b", expected="a") as caught:
         operator.process("b", uses_iterator)
     assert isinstance(caught.value.__cause__, LifecycleError)
 
@@ -282,7 +282,7 @@ def test_changed_after_update_and_cleared_while_iterating() -> None:
     transaction(operator, [("k", changes)])
     assert content(operator)["composite"] == [("k", "", [1, 2])]
     operator.begin(0)
-    with pytest.raises(UserFunctionError, match="during iteration"):
+    with raising(UserFunctionError, "during iteration", operator="op"):
         operator.process("k", clears)
 
 
@@ -299,7 +299,7 @@ def test_keys_that_are_none(key: Any) -> None:
     """Catches: a key of the wrong type, or one that is no key, under which state is stored."""
     operator = opened(Faulty())
     operator.begin(0)
-    with pytest.raises(StateTypeError, match="Key column 1 is declared string"):
+    with raising(StateTypeError, "column 1 is declared string"):
         operator.process(key, None)
 
 
@@ -329,7 +329,7 @@ def test_a_timer_nobody_handles() -> None:
     """Catches: a timer that fires into nothing."""
     operator = opened(NoTimers())
     operator.begin(0)
-    with pytest.raises(UserFunctionError, match="registers a timer and has no on_timer"):
+    with raising(UserFunctionError, option="on_timer"):
         operator.process("k", None)
 
 
@@ -351,5 +351,5 @@ def test_no_processing_time_in_open() -> None:
         def open(self, ctx: Any) -> None:
             ctx.processing_time
 
-    with pytest.raises(UserFunctionError, match="no processing time outside a transaction"):
+    with raising(UserFunctionError, option="processing_time"):
         opened(Reads())

@@ -19,6 +19,7 @@ from emberstate.runtime.functions.declared_states import broadcast_state, value_
 from emberstate.runtime.functions.function import KeyedBroadcastProcessFunction
 from emberstate.runtime.operator.operator import KeyedOperator
 from emberstate.runtime.operator.slot import OperatorSlot, broadcast_operator_name
+from tests.raising import raising
 
 KEYS = KeySchema.from_python(str)
 
@@ -110,7 +111,7 @@ def test_hot_from_commit_to_commit() -> None:
     """Catches: state that is restored though it is there, or not taken for committed when it is."""
     job = Job()
     assert not job.slot.is_hot
-    with pytest.raises(LifecycleError, match="start a task first"):
+    with raising(LifecycleError, option="start"):
         job.slot.operator.process("a", ("a",))
     for number, how in enumerate(["restored", "promoted", "promoted"], start=1):
         transaction = job.begin()

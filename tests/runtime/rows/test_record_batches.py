@@ -200,7 +200,7 @@ def test_wrong_key_groups_are_found() -> None:
     batch = batch_of([("a",)] * 300, RowType.of("k string"))
     wrong = (KeySchema.from_python(str).key_group("a", 128) + 1) % 128
     operator = keyed("k string", ["k"], ["string"])
-    with pytest.raises(StateDeclarationError, match="its hash gives"):
+    with raising(StateDeclarationError, key="a", key_group=wrong):
         operator.process_batch(batch.append_column(KEY_GROUP_COLUMN, pa.array([wrong] * 300)))
 
 
@@ -239,7 +239,7 @@ def test_refused_batches(schema: str, rows: list[Any], error: type[Exception], m
 def test_nan_is_no_key() -> None:
     """Catches: a key that equals nothing, so that each of its rows makes a new entry."""
     operator = keyed("k double", ["k"], ["double"])
-    with pytest.raises(StateTypeError, match="NaN equals nothing"):
+    with raising(StateTypeError, "NaN"):
         batch = batch_of([(float("nan"),)], RowType.of("k double"))
         operator.process_batch(batch.append_column(KEY_GROUP_COLUMN, pa.array([0])))
 

@@ -52,7 +52,8 @@ def typed_maker(codec: Codec[Any], what: str) -> Callable[[Any], Any]:
     """
     if codec.node is None:
         raise StateDeclarationError(
-            f"{what} is pickled, and no column can hold such values. Declare a type that is not pickled."
+            f"{what} is pickled, and no column can hold such values. Declare a type that is not pickled.",
+            found="pickled",
         )
     convert, decode = _converter(codec.node), codec.decode
 

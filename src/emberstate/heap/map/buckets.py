@@ -91,9 +91,27 @@ class CopyOnWriteBuckets(StateMap):
     """Tables, chains and before-images; `CopyOnWriteStateMap` adds the operations of a state map."""
 
     __slots__ = (
-        "birth", "chores", "dead_loans", "entry_copies", "epoch", "growths", "image", "last_namespace",
-        "last_namespace_hash", "loans", "modifications", "primary", "primary_side", "rehash", "rehash_index",
-        "rehash_side", "rehash_steps", "retired", "size", "state_copies", "threshold",
+        "birth",
+        "chores",
+        "dead_loans",
+        "entry_copies",
+        "epoch",
+        "growths",
+        "image",
+        "last_namespace",
+        "last_namespace_hash",
+        "loans",
+        "modifications",
+        "primary",
+        "primary_side",
+        "rehash",
+        "rehash_index",
+        "rehash_side",
+        "rehash_steps",
+        "retired",
+        "size",
+        "state_copies",
+        "threshold",
     )
 
     primary: PageTable
@@ -225,11 +243,11 @@ class CopyOnWriteBuckets(StateMap):
     def hash_of(self, key: Hashable, namespace: Hashable) -> int:
         """`pair_hash` for the owner's thread; caches the last namespace's hash, for mostly it is the next one, too."""
         if key is None:
-            raise StateTypeError(f"a key must not be None (namespace {namespace!r})")
+            raise StateTypeError(f"a key must not be None (namespace {namespace!r})", option="key")
         hash: cython.Py_hash_t = hash_of(self.registry, key)  # first: it may look up another pair in this map
         if namespace is not self.last_namespace:
             if namespace is None:
-                raise StateTypeError(f"a namespace must not be None (key {key!r})", key=key)
+                raise StateTypeError(f"a namespace must not be None (key {key!r})", key=key, option="namespace")
             self.last_namespace_hash = hash_of(self.registry, namespace)
             self.last_namespace = namespace
         return mix(hash ^ self.last_namespace_hash)

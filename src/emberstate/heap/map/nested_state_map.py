@@ -116,9 +116,7 @@ class NestedStateMap(StateMap):
         self.remove(key, namespace)
         return old
 
-    def transform(
-        self, key: Hashable, namespace: Hashable, argument: Any, function: Callable[[Any, Any], Any]
-    ) -> Any:
+    def transform(self, key: Hashable, namespace: Hashable, argument: Any, function: Callable[[Any, Any], Any]) -> Any:
         """Set the state to `function(state or None, argument)` and return it.
 
         If the function raises, nothing has changed.
@@ -271,7 +269,8 @@ class NestedStateMap(StateMap):
 
     def _find(self, key: Hashable, namespace: Hashable) -> Any:
         if key is None or namespace is None:
-            raise StateTypeError(f"neither key nor namespace may be None, got key {key!r}, namespace {namespace!r}")
+            what = f"neither key nor namespace may be None, got key {key!r}, namespace {namespace!r}"
+            raise StateTypeError(what, option="key" if key is None else "namespace")
         return self.registry.undisturbed(self._look_up, key, namespace)
 
     def _look_up(self, key: Hashable, namespace: Hashable) -> Any:
@@ -312,10 +311,7 @@ class NestedStateMap(StateMap):
 
     def _copied(self, namespaces: _Nested) -> _Nested:
         copy = self.kind.copy
-        return {
-            namespace: {key: copy(state) for key, state in keys.items()}
-            for namespace, keys in namespaces.items()
-        }
+        return {namespace: {key: copy(state) for key, state in keys.items()} for namespace, keys in namespaces.items()}
 
 
 class NestedStateMapSnapshot:

@@ -72,7 +72,8 @@ class SnapshotPoint:
         if self.released:
             raise LifecycleError(
                 f"reading snapshot {self.version} failed: it was released, and what it saw may have changed since. "
-                f"Keep it open while it is read (`with … as snapshot:`), or take a new one."
+                f"Keep it open while it is read (`with … as snapshot:`), or take a new one.",
+                found="released",
             )
 
     def __enter__(self) -> SnapshotPoint:
@@ -95,7 +96,16 @@ class SnapshotRegistry:
     """
 
     __slots__ = (
-        "busy", "epoch", "lenders", "listeners", "live", "lock", "orphans", "owner", "required", "synchronous",
+        "busy",
+        "epoch",
+        "lenders",
+        "listeners",
+        "live",
+        "lock",
+        "orphans",
+        "owner",
+        "required",
+        "synchronous",
         "version",
     )
 
@@ -137,7 +147,9 @@ class SnapshotRegistry:
             if self.version >= MAX_VERSION:
                 raise InvariantError(
                     f"taking a snapshot failed: the version counter reached {MAX_VERSION}. "
-                    f"Take a checkpoint and restart the process."
+                    f"Take a checkpoint and restart the process.",
+                    expected=MAX_VERSION,
+                    found=self.version,
                 )
             snapshot = SnapshotPoint(self, self.version + 1)
             self.version += 1
@@ -228,7 +240,8 @@ class SnapshotRegistry:
         raise LifecycleError(
             "changing state failed: the change, read for change or snapshot came from the code of a key or value that "
             "the engine was comparing, hashing, copying or dropping. Change state in functions, not in a class's "
-            "`__eq__`, `__hash__`, `__reduce__` or `__del__`."
+            "`__eq__`, `__hash__`, `__reduce__` or `__del__`.",
+            found="a class's own code",
         )
 
     # -- any thread ------------------------------------------------------------------------------------------

@@ -103,7 +103,7 @@ class TimerIndex:
             if position < len(block) and block[position] == timer:
                 self._delete(number, position)
                 return
-        raise InvariantError(f"cannot remove {timer!r} from the index of its queue: it is not there")
+        raise InvariantError(f"cannot remove {timer!r} from the index of its queue: it is not there", expected=timer)
 
     def check_invariants(self) -> None:
         """Raise `InvariantError` unless the module's invariants hold. O(timers)."""

@@ -123,7 +123,7 @@ class RowContents:
                 raise RowTypeError(
                     f"a row has no key: {', '.join(self._key_columns)} is {key!r}, in {values!r:.300}. Filter such "
                     f"rows out first",
-                    column=self._key_columns[0] if len(self._key_columns) == 1 else None,
+                    column=next(name for name, part in zip(self._key_columns, keys, strict=True) if part[row] is None),
                 )
             contents = {}
             for name, positions, read in self._reads:
@@ -147,11 +147,12 @@ def _declared(
         for state in states:
             if not isinstance(state, StateDescriptor):
                 raise StateDeclarationError(
-                    f"states are a function, such as RepeatedCard(), or descriptors; found {state!r:.100}"
+                    f"states are a function, such as RepeatedCard(), or descriptors; found {state!r:.100}",
+                    option="states",
                 )
         names = [state.name for state in states]
         if len(set(names)) != len(names):
-            raise StateDeclarationError(f"states have different names; found {names}")
+            raise StateDeclarationError(f"states have different names; found {names}", option="states", found=names)
         return {state.name: state for state in states}
     inputs = 2 if isinstance(states, KeyedCoProcessFunction) else 1
     keys = RowType(row_type.columns[row_type.position(column)] for column in key_columns)
@@ -191,11 +192,14 @@ def _chosen_columns(
         if unknown:
             raise StateDeclarationError(
                 f"columns {unknown} are no states; there are {sorted(declared)}. Say in columns={{…}} which column "
-                f"is for which state, or drop them"
+                f"is for which state, or drop them",
+                column=unknown[0],
+                option="columns",
             )
         columns = {name: name for name in others}
     if not columns:
-        raise StateDeclarationError("no column is for a state: there would be nothing in the savepoint")
+        what = "no column is for a state: there would be nothing in the savepoint"
+        raise StateDeclarationError(what, option="columns")
     chosen: dict[str, tuple[str, ...]] = {}
     for state, given in columns.items():
         names = (given,) if isinstance(given, str) else tuple(given)
@@ -203,12 +207,14 @@ def _chosen_columns(
             raise StateDeclarationError(
                 f"there is no state {state!r} that a savepoint can be made with; there are {sorted(declared)}",
                 state=state,
+                option="columns",
             )
         if len(names) != 1 and (len(names) != 2 or not isinstance(declared[state], MapStateDescriptor)):
             raise StateDeclarationError(
                 f"{declared[state].kind} state {state!r} is given the columns {list(names)}: it takes one; a map takes "
                 f"one, or a column of user keys and one of values",
                 state=state,
+                option="columns",
             )
         for name in names:
             row_type.position(name)

@@ -36,7 +36,7 @@ class BroadcastSide:
         """The state of a descriptor, registered when it is first asked for."""
         if not isinstance(descriptor, MapStateDescriptor) or descriptor.ttl is not None:
             what = f"broadcast state is a map without time to live, found {descriptor!r:.200}"
-            raise StateDeclarationError(what, state=getattr(descriptor, "name", None))
+            raise StateDeclarationError(what, state=getattr(descriptor, "name", None), expected="map")
         known = self._handles.get(descriptor.name)
         if known is not None and known[0] is descriptor:
             return known[1]

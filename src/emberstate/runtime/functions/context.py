@@ -134,7 +134,8 @@ class FunctionContext:
         """The transaction's time: the same for all its rows, and when it runs again."""
         self.key_context.check_owner()
         if self.processing_now is None:
-            raise LifecycleError("there is no processing time outside a transaction, as in open()")
+            what = "there is no processing time outside a transaction, as in open()"
+            raise LifecycleError(what, option="processing_time")
         return from_micros(self.processing_now)
 
     @property
@@ -215,13 +216,16 @@ class FunctionContext:
     ) -> None:
         """Call `function(key, state)` for every key of this slot that has the state. Only for broadcast rows."""
         if not self._broadcast_side("apply_to_keyed_state").writable:
-            raise LifecycleError("apply_to_keyed_state() reaches all keys: use it in process_broadcast_element only")
+            raise LifecycleError(
+                "apply_to_keyed_state() reaches all keys: use it in process_broadcast_element only",
+                option="apply_to_keyed_state",
+            )
         self.backend.apply_to_all_keys(descriptor, function, namespace_type=namespace_type)
 
     def _broadcast_side(self, what: str) -> BroadcastSide:
         self.key_context.check_owner()
         if self.broadcast is None:
-            raise StateDeclarationError(f"{what}() needs a KeyedBroadcastProcessFunction")
+            raise StateDeclarationError(f"{what}() needs a KeyedBroadcastProcessFunction", option=what)
         return self.broadcast
 
     # -- for the operator -----------------------------------------------------------------------------------

@@ -47,9 +47,9 @@ class DomainTimers:
     domain: TimeDomain
     next_time: int
     queue: TimerQueue
-    refusal: str | None
+    refusal: StateDeclarationError | None
 
-    def __init__(self, queue: TimerQueue, domain: TimeDomain, refusal: str | None) -> None:
+    def __init__(self, queue: TimerQueue, domain: TimeDomain, refusal: StateDeclarationError | None) -> None:
         self.queue = queue
         self.domain = domain
         self.refusal = refusal
@@ -59,7 +59,7 @@ class DomainTimers:
     def register(self, name: str, micros: int, namespace: Hashable = VOID_NAMESPACE) -> bool:
         """Register a timer of the current key; False if it was there already."""
         if self.refusal is not None:
-            raise StateDeclarationError(self.refusal)
+            raise self.refusal.reworded(str(self.refusal))  # a copy: an exception keeps its first traceback
         added = self.queue.register(micros, name, namespace)
         if micros < self.next_time:
             self.next_time = micros

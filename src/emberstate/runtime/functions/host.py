@@ -108,6 +108,7 @@ class FunctionHost:
                 f"operator {self.operator_name!r}: {self.label} cannot be copied ({type(error).__name__}: {error}). A "
                 f"function is made anew when a transaction is rolled back: make connections, locks and files in open()",
                 operator=self.operator_name,
+                option="__deepcopy__",
             ) from error
 
 
@@ -124,11 +125,13 @@ def _check(operator_name: str, function: Any) -> None:
     where = f"operator {operator_name!r}"
     if isinstance(function, type):
         what = f"{where} needs an instance, found the class: write {function.__qualname__}()"
-        raise StateDeclarationError(what, operator=operator_name)
+        raise StateDeclarationError(what, operator=operator_name, expected="an instance", found=function.__qualname__)
     if not isinstance(function, ProcessFunction):
         raise StateDeclarationError(
             f"{where} needs a KeyedProcessFunction or one of its siblings, found {function!r:.200}",
             operator=operator_name,
+            expected="KeyedProcessFunction",
+            found=type(function).__qualname__,
         )
     label = type(function).__qualname__
     needed: tuple[str, ...] = ()
@@ -138,6 +141,8 @@ def _check(operator_name: str, function: Any) -> None:
         raise StateDeclarationError(
             f"{where}: {label} must be a KeyedProcessFunction, KeyedCoProcessFunction or KeyedBroadcastProcessFunction",
             operator=operator_name,
+            expected="KeyedProcessFunction",
+            found=label,
         )
     elif not overrides(function, "process_batch"):
         needed = ("process_element",)
@@ -146,9 +151,9 @@ def _check(operator_name: str, function: Any) -> None:
     for name in needed:
         if not overrides(function, name):
             what = f"{where}: {label} has no {name}: define it, its rows would go nowhere"
-            raise StateDeclarationError(what, operator=operator_name)
+            raise StateDeclarationError(what, operator=operator_name, option=name)
     for name in _METHODS:
         method: Callable[..., Any] | None = getattr(function, name, None)
         if inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method):
             what = f"{where}: {label}.{name} is async; write it as an ordinary method"
-            raise StateDeclarationError(what, operator=operator_name)
+            raise StateDeclarationError(what, operator=operator_name, option=name, found="async")

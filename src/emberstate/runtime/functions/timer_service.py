@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping
 from datetime import datetime
 
+from emberstate.errors import StateDeclarationError
 from emberstate.runtime.functions.domain_timers import DomainTimers, KeyedTimer, TimeDomain
 from emberstate.runtime.rows.times import to_micros
 from emberstate.state.timers import VOID_NAMESPACE, TimerQueue
@@ -27,7 +28,9 @@ class TimerService:
     __slots__ = ("event", "processing")
 
     def __init__(
-        self, make_queue: Callable[[TimeDomain], TimerQueue], refusals: Mapping[TimeDomain, str | None]
+        self,
+        make_queue: Callable[[TimeDomain], TimerQueue],
+        refusals: Mapping[TimeDomain, StateDeclarationError | None],
     ) -> None:
         self.event, self.processing = (
             DomainTimers(make_queue(domain), domain, refusals[domain])
@@ -36,19 +39,19 @@ class TimerService:
 
     def register_event_time(self, name: str, when: datetime, namespace: Hashable = VOID_NAMESPACE) -> bool:
         """Register a timer: `on_timer` is called when event time reaches `when`. False if it existed already."""
-        return self.event.register(name, to_micros(when, f"the time of timer {name!r}"), namespace)
+        return self.event.register(name, to_micros(when, "when", f"timer {name!r}"), namespace)
 
     def register_processing_time(self, name: str, when: datetime, namespace: Hashable = VOID_NAMESPACE) -> bool:
         """Register a timer: `on_timer` is called when processing time reaches `when`. False if it existed already."""
-        return self.processing.register(name, to_micros(when, f"the time of timer {name!r}"), namespace)
+        return self.processing.register(name, to_micros(when, "when", f"timer {name!r}"), namespace)
 
     def delete_event_time(self, name: str, when: datetime, namespace: Hashable = VOID_NAMESPACE) -> bool:
         """Delete an event-time timer; False if there was none."""
-        return self.event.delete(name, to_micros(when, f"the time of timer {name!r}"), namespace)
+        return self.event.delete(name, to_micros(when, "when", f"timer {name!r}"), namespace)
 
     def delete_processing_time(self, name: str, when: datetime, namespace: Hashable = VOID_NAMESPACE) -> bool:
         """Delete a processing-time timer; False if there was none."""
-        return self.processing.delete(name, to_micros(when, f"the time of timer {name!r}"), namespace)
+        return self.processing.delete(name, to_micros(when, "when", f"timer {name!r}"), namespace)
 
     def list_event_time(self) -> list[KeyedTimer]:
         """The event-time timers of the current key, in firing order."""

@@ -129,7 +129,9 @@ class KeyedOperator:
         self._inputs = tuple(inputs)
         if self._inputs and len(self._inputs) != len(self._host.elements):
             what = f"operator {name!r} has {len(self._host.elements)} inputs, found {len(inputs)}"
-            raise StateDeclarationError(what, operator=name)
+            raise StateDeclarationError(
+                what, operator=name, option="inputs", expected=len(self._host.elements), found=len(inputs)
+            )
         self._broadcast = BroadcastSide() if self._host.has_broadcast else None
         self._broadcast_row_type = None if broadcast_row_type is None else RowType.of(broadcast_row_type)
         self._late_output = late_output
@@ -141,7 +143,7 @@ class KeyedOperator:
         self._followed = followed
         if follows and (len(self._inputs) != 1 or self._inputs[0].event_time is None):
             what = f"operator {name!r} follows another: it has one input, with an event time"
-            raise StateDeclarationError(what, operator=name)
+            raise StateDeclarationError(what, operator=name, option="event_time")
         self._has_event_time = (
             follows_event_time or not self._inputs or any(input.event_time is not None for input in self._inputs)
         )
@@ -155,6 +157,7 @@ class KeyedOperator:
             raise StateDeclarationError(
                 f"out_of_orderness of operator {self.name!r}: expected 0 to 1,000 years, got {out_of_orderness}",
                 operator=self.name,
+                option="out_of_orderness",
             )
         return lag
 
@@ -163,7 +166,8 @@ class KeyedOperator:
     ) -> dict[str, RowType | None]:
         if MAIN in sides or late == MAIN:
             what = f"operator {self.name!r}: {MAIN!r} is the main output's name, choose another"
-            raise StateDeclarationError(what, operator=self.name)
+            option = "side_outputs" if MAIN in sides else "late_output"
+            raise StateDeclarationError(what, operator=self.name, option=option, found=MAIN)
         declared = {MAIN: output, **sides}
         if late is not None and declared.get(late) is None:
             if len({input.row_type for input in self._inputs}) > 1:
@@ -171,6 +175,7 @@ class KeyedOperator:
                     f"operator {self.name!r}: the inputs have different columns, so {late!r} cannot take the late "
                     f"rows of both: define process_late_element1 and 2, and emit them there",
                     operator=self.name,
+                    option="late_output",
                 )
             declared[late] = self._inputs[0].row_type if self._inputs else None
         for name in declared:
@@ -368,6 +373,8 @@ class KeyedOperator:
                 f"operator {self.name!r}: {what} {' or '.join(phase.value for phase in phases)}, but it is "
                 f"{self._phase.value}{hint}",
                 operator=self.name,
+                expected=tuple(phase.value for phase in phases),
+                found=self._phase.value,
             )
 
     @contextlib.contextmanager

@@ -285,6 +285,7 @@ class ElementRunner:
             raise StateDeclarationError(
                 f"operator {self._host.operator_name!r}: {self._host.label} takes no broadcast rows",
                 operator=self._host.operator_name,
+                option="process_broadcast_element",
             )
         self.broadcast_rows += 1
         self._backend.context.clear()
@@ -372,13 +373,18 @@ class ElementRunner:
         self._call("on_timer", self._function.on_timer, timer, [("key", timer.key), ("timer", timer)])
 
 
-def _refusals(host: FunctionHost, has_event_time: bool) -> dict[TimeDomain, str | None]:
+def _refusals(host: FunctionHost, has_event_time: bool) -> dict[TimeDomain, StateDeclarationError | None]:
     """Why no timer of a domain may be registered."""
     where = f"operator {host.operator_name!r}: {host.label} registers"
     if not host.has_timers:
-        return dict.fromkeys(TimeDomain, f"{where} a timer and has no on_timer to handle it")
-    never = (
+        unhandled = f"{where} a timer and has no on_timer to handle it"
+        return dict.fromkeys(
+            TimeDomain, StateDeclarationError(unhandled, operator=host.operator_name, option="on_timer")
+        )
+    never = StateDeclarationError(
         f"{where} a timer in event time, and nothing has an event time: it would never fire. Say which column it is, "
-        f"key_by(…).event_time(column) or Harness(…, event_time=column), or register it in processing time."
+        f"key_by(…).event_time(column) or Harness(…, event_time=column), or register it in processing time.",
+        operator=host.operator_name,
+        option="event_time",
     )
     return {TimeDomain.PROCESSING: None, TimeDomain.EVENT: None if has_event_time else never}

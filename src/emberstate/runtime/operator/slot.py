@@ -28,7 +28,7 @@ from emberstate.errors import InvariantError, LifecycleError, StateDeclarationEr
 from emberstate.keygroups import KeyGroupRange, KeySchema
 from emberstate.runtime.operator.operator import KeyedOperator
 from emberstate.runtime.operator.snapshot import OperatorSnapshot
-from emberstate.runtime.rows.outputs import OutputRows, TransactionResult, write_output
+from emberstate.runtime.rows.outputs import MAIN, OutputRows, TransactionResult, write_output
 from emberstate.runtime.rows.times import MIN_TIME
 from emberstate.state.keyed_state_backend import KeyedStateBackend
 
@@ -68,7 +68,7 @@ class OperatorSlot:
     def operator(self) -> KeyedOperator:
         """The operator, once a task was started."""
         if self._operator is None:
-            raise LifecycleError("the slot has no operator yet: start a task first")
+            raise LifecycleError("the slot has no operator yet: start a task first", option="start")
         return self._operator
 
     @property
@@ -240,7 +240,9 @@ def _contents(outputs: Mapping[str, OutputRows]) -> list[tuple[str, int, bytes]]
         if row_type is None:
             if output.rows:
                 raise StateDeclarationError(
-                    f"{output.label} has no schema, and a row came: {output.rows[0]!r:.200}. Declare its schema."
+                    f"{output.label} has no schema, and a row came: {output.rows[0]!r:.200}. Declare its schema.",
+                    option="output" if name == MAIN else "side_outputs",
+                    found=name,
                 )
             continue
         batches = output.batches()

@@ -60,17 +60,22 @@ class StageSpec:
                 f"{type(self.function).__qualname__} has {expected} keyed input(s), declared are {len(self.inputs)}: "
                 f"give second=KeyedInput(schema, key_columns) to a KeyedCoProcessFunction, and to no other",
                 operator=self.name,
+                option="second",
+                expected=expected,
+                found=len(self.inputs),
             )
         if self.has_broadcast != (self.broadcast is not None):
             raise StateDeclarationError(
                 f"{type(self.function).__qualname__} {'takes' if self.has_broadcast else 'does not take'} broadcast "
                 f"rows: give broadcast=schema to a KeyedBroadcastProcessFunction, and to no other",
                 operator=self.name,
+                option="broadcast",
             )
         schemas = [_key_schema(input) for input in self.inputs]
         if len(set(schemas)) > 1:
             what = f"the two inputs have keys of different types: {schemas[0]} and {schemas[1]}"
-            raise StateDeclarationError(what, operator=self.name)
+            types = [schema.type_names for schema in schemas]
+            raise StateDeclarationError(what, operator=self.name, expected=types[0], found=types[1])
 
     @property
     def key_schema(self) -> KeySchema:

@@ -155,7 +155,9 @@ def _read_times(array: pa.Array, kind: str) -> list[Any]:
         worst = max(micros, key=abs)
         raise RowTypeError(
             f"there is a {kind} of {worst} microseconds since 1970, outside the years 1 to 9999 that a datetime can "
-            f"hold: filter such rows out, or clamp the column"
+            f"hold: filter such rows out, or clamp the column",
+            expected=kind,
+            found=worst,
         ) from None
 
 

@@ -1,4 +1,4 @@
-"""The types of columns, by Spark's names: parsed from a schema string, without Spark.
+"""Column types under Spark's names, and the parser of schema strings. Needs no Spark.
 
 >>> parse_schema("amounts array<decimal(10,2)> not null")
 (Column(name='amounts', type=DataType('array<decimal(10,2)>'), nullable=False),)
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 from emberstate.errors import StateDeclarationError
 
@@ -43,7 +43,7 @@ MAX_DEPTH: Final = 50
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class DataType:
-    """A type: its kind, and what it is made of."""
+    """A type: its kind and its parameters."""
 
     kind: str
     items: tuple[DataType, ...] = ()
@@ -53,7 +53,7 @@ class DataType:
 
     @property
     def name(self) -> str:
-        """Spark's name of the type."""
+        """Spark's name for the type."""
         if self.kind == "decimal":
             return f"decimal({self.precision},{self.scale})"
         if self.kind == "struct":
@@ -75,7 +75,7 @@ class Column:
     nullable: bool = True
 
     def text(self, separator: str) -> str:
-        """The column in a schema, or the field in a struct."""
+        """Return the column as a schema string writes it, or the field as a struct does."""
         return f"{_quoted(self.name)}{separator}{self.type.name}{'' if self.nullable else ' not null'}"
 
 
@@ -84,12 +84,12 @@ def _quoted(name: str) -> str:
 
 
 def schema_text(columns: tuple[Column, ...]) -> str:
-    """The schema as a string that `parse_schema` reads."""
+    """Return the schema string of the columns; `parse_schema` reads it."""
     return ", ".join(column.text(" ") for column in columns)
 
 
 def parse_schema(text: str) -> tuple[Column, ...]:
-    """The columns of a schema such as "card string, amount double"."""
+    """Return the columns of a schema such as "card string, amount double"."""
     parser = _Parser(text)
     columns = parser.columns(end="", separator=False)
     check_columns(columns, f"schema {text!r:.200}")
@@ -97,7 +97,7 @@ def parse_schema(text: str) -> tuple[Column, ...]:
 
 
 def parse_type(text: str) -> DataType:
-    """The type of a name such as "array<int>".
+    """Return the type that a name such as "array<int>" stands for.
 
     >>> parse_type("MAP<string, struct<a: int, `b c`: Numeric(5)>>").name
     'map<string,struct<a:int,`b c`:decimal(5,0)>>'
@@ -109,33 +109,35 @@ def parse_type(text: str) -> DataType:
 
 
 def check_columns(columns: tuple[Column, ...], where: str) -> None:
-    """Refuse a schema without columns, or with one twice."""
+    """Reject a schema that has no columns, two of one name, or one that no value fits."""
     names = [column.name for column in columns]
     if not names:
-        raise StateDeclarationError(f"{where} has no columns")
+        raise StateDeclarationError(f"{where} has no columns", option="schema")
     for column in columns:
         if column.type.kind == "void" and not column.nullable:
-            what = f"{where}: column {column.name!r} is void not null, so it could hold nothing"
+            what = f"{where}: column {column.name!r} is void not null, and no value fits that"
             raise StateDeclarationError(what, column=column.name)
     for name in names:
         if names.count(name) > 1:
-            what = f"{where} has column {name!r} twice: give one of them another name"
+            what = f"{where} has two columns {name!r}: rename one of them"
             raise StateDeclarationError(what, column=name)
 
 
 class _Parser:
-    """One pass over the tokens of a schema; a token is (kind, text), the last one ("", "")."""
+    """Recursive descent over the tokens of a schema. A token is (kind, text); the last one is ("", "")."""
 
     def __init__(self, text: str) -> None:
         if not isinstance(text, str):
             raise StateDeclarationError(
-                f'a schema is a string such as "card string, amount double", found {text!r:.100}'
+                f'a schema must be a string such as "card string, amount double", found {text!r:.100}',
+                option="schema",
+                found=type(text).__qualname__,
             )
         self.text = text
         self.tokens: list[tuple[str, str]] = []
         for quoted, word, comment, mark, other in _TOKEN.findall(text):
             if other:
-                self.fail(f"{other!r} has no place in it; names with other characters stand in backquotes")
+                self.fail(f"unexpected {other!r}; put a name with such characters in backquotes", found=other)
             if quoted:
                 self.tokens.append(("name", quoted.replace("``", "`")))
             elif word:
@@ -147,16 +149,16 @@ class _Parser:
         self.depth = 0
 
     def columns(self, end: str, separator: bool) -> tuple[Column, ...]:
-        """Columns up to `end`; between name and type a colon may stand, and in a struct does."""
+        """Read columns up to the token `end`. A colon may follow a name; with `separator`, errors ask for it."""
         found: list[Column] = []
         while True:
             if self.peek() not in ("word", "name"):
-                self.fail(f"a column's name was expected, found {self.shown()}")
+                self.fail_at("a column name")
             name = self.take()[1]
             if self.peek() == ":":
                 self.take()
             elif separator and self.peek() not in ("word",):
-                self.fail(f"a colon was expected after {name!r}, found {self.shown()}")
+                self.fail_at(f"a colon after {name!r}")
             type_ = self.type()
             nullable = True
             if self.word() == "not":
@@ -174,12 +176,12 @@ class _Parser:
         return tuple(found)
 
     def type(self) -> DataType:
-        """One type."""
+        """Read one type."""
         self.depth += 1
         if self.depth > MAX_DEPTH:
-            self.fail(f"types are nested more than {MAX_DEPTH} deep")
+            self.fail(f"types are nested more than {MAX_DEPTH} deep", expected=MAX_DEPTH)
         if self.peek() != "word":
-            self.fail(f"a type was expected, found {self.shown()}")
+            self.fail_at("a type")
         word = self.take()[1].lower()
         made = self._made(word)
         self.depth -= 1
@@ -200,7 +202,7 @@ class _Parser:
                 self.take()
                 parts.append(self.take()[1].lower())
             if parts[0] not in ("day", "hour", "minute", "second"):
-                self.fail("of intervals only those of days and less are of one length; use interval day to second")
+                self.fail("intervals of months and years vary in length; use interval day to second", found=parts[0])
             return DataType("interval day to second")
         if word == "array":
             self.expect("<")
@@ -211,7 +213,7 @@ class _Parser:
             self.expect("<")
             key = self.type()
             if key.kind == "void":
-                self.fail("a map has no keys that are void")
+                self.fail("a map key cannot be void", found="void")
             self.expect(",")
             value = self.type()
             self.expect(">")
@@ -221,22 +223,23 @@ class _Parser:
             fields = self.columns(">", separator=True)
             check_columns(fields, f"a struct in schema {self.text!r:.200}")
             return DataType("struct", (), fields)
-        return self.fail(f"{word!r} is no type that rows can have; there are {_TYPES_HELP}")
+        return self.fail(f"{word!r} is not a column type; use one of {_TYPES_HELP}", found=word)
 
     def decimal(self, precision: int, scale: int) -> DataType:
-        """A decimal within Spark's bounds."""
+        """Return a decimal type within Spark's limits."""
         if not (1 <= precision <= 38 and 0 <= scale <= precision):
-            self.fail(f"decimal({precision},{scale}) is none: precision is 1 to 38, scale at most precision")
+            found = f"decimal({precision},{scale})"
+            self.fail(f"{found} is out of range: precision is 1 to 38, scale 0 to precision", found=found)
         return DataType("decimal", precision=precision, scale=scale)
 
     def numbers(self, most: int) -> tuple[int, ...]:
-        """Numbers in parentheses."""
+        """Read one to `most` numbers in parentheses."""
         self.expect("(")
         found: list[int] = []
         while True:
             kind, text = self.take()
             if kind != "word" or not text.isdecimal() or len(found) == most:
-                self.fail(f"at most {most} numbers were expected in parentheses, found {text!r}")
+                self.fail(f"expected at most {most} numbers in parentheses, found {text!r}", found=text)
             found.append(int(text))
             if self.peek() != ",":
                 break
@@ -258,16 +261,21 @@ class _Parser:
 
     def expect(self, kind: str) -> None:
         if self.peek() != kind:
-            self.fail(f"{kind or 'the end'} was expected, found {self.shown()}")
+            self.fail_at(kind or "the end")
         self.take()
 
     def expect_word(self, word: str) -> None:
         if self.word() != word:
-            self.fail(f"{word} was expected, found {self.shown()}")
+            self.fail_at(word)
         self.take()
 
-    def shown(self) -> str:
-        return repr(self.tokens[self.at][1]) if self.peek() else "the end"
+    def fail_at(self, expected: str) -> NoReturn:
+        """Raise for the current token."""
+        found = self.tokens[self.at][1]
+        shown = repr(found) if self.peek() else "the end"
+        self.fail(f"expected {expected}, found {shown}", expected=expected, found=found)
 
-    def fail(self, why: str) -> NoReturn:
-        raise StateDeclarationError(f"schema {self.text!r:.200} cannot be read: {why}")
+    def fail(self, why: str, expected: Any = None, found: Any = None) -> NoReturn:
+        raise StateDeclarationError(
+            f"schema {self.text!r:.200} cannot be read: {why}", option="schema", expected=expected, found=found
+        )

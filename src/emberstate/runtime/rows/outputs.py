@@ -71,7 +71,11 @@ def output_batches(content: bytes, row_type: RowType, name: str = "") -> Iterato
         found = pa.ipc.read_schema(pa.py_buffer(data[:at]))
         if found != schema:
             columns = ", ".join(f"{field.name}: {field.type}" for field in found)
-            raise CorruptionError(f"it has columns ({columns:.300}), expected are ({row_type.schema})")
+            raise CorruptionError(
+                f"it has columns ({columns:.300}), expected are ({row_type.schema})",
+                expected=row_type.schema,
+                found=columns,
+            )
         while at < len(data):
             end = at + _checked_size(data[at:])
             batch = pa.ipc.read_record_batch(pa.py_buffer(data[at:end]), schema)
@@ -82,12 +86,12 @@ def output_batches(content: bytes, row_type: RowType, name: str = "") -> Iterato
             yield batch
             at = end
     except (CorruptionError, pa.ArrowException, ValueError, OSError) as error:
-        raise CorruptionError(
+        damage = CorruptionError(
             f"{where} cannot be read: {error!s:.500}. It is damaged or was exchanged: restore an older checkpoint or a "
             f"savepoint.",
             path=name or None,
-            column=getattr(error, "column", None),
-        ) from None
+        )
+        raise (damage.located(**error.place) if isinstance(error, CorruptionError) else damage) from None
 
 
 def output_columns(content: bytes) -> RowType:

@@ -81,7 +81,9 @@ def _new_row(cls: type[Any], *values: Any) -> Any:
     """Make a row of as many values as there are columns."""
     if len(values) != len(cls._fields):
         raise RowTypeError(
-            f"a row of ({cls._row_type.schema}) has {len(cls._fields)} values, found {len(values)}: {values!r:.200}"
+            f"a row of ({cls._row_type.schema}) has {len(cls._fields)} values, found {len(values)}: {values!r:.200}",
+            expected=len(cls._fields),
+            found=len(values),
         )
     return tuple.__new__(cls, values)
 
@@ -200,7 +202,8 @@ class RowType:
             pairs = [(name, type_) for name, type_ in schema]
         except (TypeError, ValueError):
             raise StateDeclarationError(
-                f'a schema is a string such as "card string, n int" or pairs of name and type, found {schema!r:.100}'
+                f'a schema is a string such as "card string, n int" or pairs of name and type, found {schema!r:.100}',
+                option="schema",
             ) from None
         return cls(Column(name, type_ if isinstance(type_, DataType) else parse_type(type_)) for name, type_ in pairs)
 
@@ -215,7 +218,9 @@ class RowType:
         if isinstance(value, Mapping):
             return self.row_class(*self._by_name(value))
         if not isinstance(value, tuple):
-            raise RowTypeError(f"a row of ({self.schema}) is a tuple or a dict, found {value!r:.100}")
+            raise RowTypeError(
+                f"a row of ({self.schema}) is a tuple or a dict, found {value!r:.100}", found=type(value).__qualname__
+            )
         return self.row(*value)
 
     def _by_name(self, named: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -224,11 +229,18 @@ class RowType:
             unknown = [name for name in named if name not in self.names]
             found = [f"without {missing}"] if missing else []
             found += [f"with {unknown}, which it does not have"] if unknown else []
-            raise RowTypeError(f"a row of ({self.schema}) was given by name, {' and '.join(found)}")
+            raise RowTypeError(
+                f"a row of ({self.schema}) was given by name, {' and '.join(found)}",
+                column=str([*missing, *unknown][0]),
+                expected=self.names,
+                found=tuple(named),
+            )
         return tuple(named[name] for name in self.names)
 
     def _refuse_mix(self, values: tuple[Any, ...], named: Mapping[str, Any]) -> Row:
-        raise RowTypeError(f"a row is given by position or by name, not both: {values!r} and {dict(named)!r}")
+        raise RowTypeError(
+            f"a row is given by position or by name, not both: {values!r} and {dict(named)!r}", found=tuple(named)
+        )
 
     def position(self, name: str) -> int:
         """Return the position of a column."""

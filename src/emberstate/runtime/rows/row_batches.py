@@ -1,5 +1,5 @@
 # cython: boundscheck=False, wraparound=False
-"""Whole columns to rows and back, and microseconds to datetimes: what every row of a batch goes through.
+"""Converts columns to rows and back, and microseconds to datetimes: the code that runs for every row of a batch.
 
 Thread safety: pure functions.
 """
@@ -13,29 +13,29 @@ import cython
 
 _UTC = UTC
 
-if not cython.compiled:  # compiled, these are C functions of the .pxd file
+if not cython.compiled:  # compiled, the .pxd file has these as C functions
 
     def new_row(row_class: type[Any], columns: list[list[Any]], position: int) -> Any:
-        """The row at `position` of columns."""
+        """Return the row at `position` of the columns."""
         return tuple.__new__(row_class, [column[position] for column in columns])
 
     def width_of(row: Any) -> int:
-        """How many values a row has; -1 if it is no tuple."""
+        """Return the number of values of a row, or -1 if it is not a tuple."""
         return len(row) if isinstance(row, tuple) else -1
 
     def item_of(row: Any, position: int) -> Any:
-        """A value of a tuple."""
+        """Return a value of a tuple."""
         return row[position]
 
     _EPOCH = datetime(1970, 1, 1)
 
     def datetime_of(micros: int, zone: Any) -> datetime:
-        """The datetime so many microseconds after 1970."""
+        """Return the datetime of microseconds since 1970."""
         return (_EPOCH + timedelta(microseconds=micros)).replace(tzinfo=zone)
 
 
 def make_rows(row_class: type[Any], columns: list[list[Any]], count: cython.Py_ssize_t) -> list[Any]:
-    """The rows of columns of `count` values each."""
+    """Return the rows of columns that have `count` values each."""
     i: cython.Py_ssize_t
     rows: list[Any] = []
     for i in range(count):
@@ -44,7 +44,7 @@ def make_rows(row_class: type[Any], columns: list[list[Any]], count: cython.Py_s
 
 
 def all_tuples(rows: list[Any], width: cython.Py_ssize_t) -> bool:
-    """Whether all rows are tuples of `width` values."""
+    """Return whether all rows are tuples of `width` values."""
     for row in rows:  # noqa: SIM110 - compiled, the loop is the fast form
         if width_of(row) != width:
             return False
@@ -52,7 +52,10 @@ def all_tuples(rows: list[Any], width: cython.Py_ssize_t) -> bool:
 
 
 def make_columns(rows: list[Any], classes: list[Any]) -> tuple[list[list[Any]], list[bool]]:
-    """The columns of rows, tuples as wide as `classes`, and for each whether all values but None are of its class."""
+    """Return the columns of rows, and for each column whether all its values are of its class or None.
+
+    Every row is a tuple of `len(classes)` values.
+    """
     j: cython.Py_ssize_t
     width: cython.Py_ssize_t = len(classes)
     columns: list[list[Any]] = [[] for _ in classes]
@@ -69,7 +72,7 @@ def make_columns(rows: list[Any], classes: list[Any]) -> tuple[list[list[Any]], 
 
 
 def instants(micros: list[int]) -> list[datetime]:
-    """Aware UTC datetimes; OverflowError for one outside the years 1 to 9999."""
+    """Return aware UTC datetimes. Raises OverflowError for one outside the years 1 to 9999."""
     value: cython.longlong
     result: list[datetime] = []
     for value in micros:
@@ -78,7 +81,7 @@ def instants(micros: list[int]) -> list[datetime]:
 
 
 def wall_times(micros: list[int]) -> list[datetime]:
-    """Naive datetimes; OverflowError for one outside the years 1 to 9999."""
+    """Return naive datetimes. Raises OverflowError for one outside the years 1 to 9999."""
     value: cython.longlong
     result: list[datetime] = []
     for value in micros:
@@ -87,6 +90,6 @@ def wall_times(micros: list[int]) -> list[datetime]:
 
 
 def dates(days: list[int]) -> list[date]:
-    """Dates of days since 1970."""
+    """Return the dates of days since 1970."""
     from_ordinal = date.fromordinal
     return [from_ordinal(day + 719_163) for day in days]

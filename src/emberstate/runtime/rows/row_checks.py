@@ -1,7 +1,7 @@
-"""Whether a value may stand in a column: its class, exactly, at every depth.
+"""Checks that a value fits the type of its column, by class, at every depth.
 
-An int may stand in a column of floats. A bool is no int, a naive datetime no TIMESTAMP, an aware one no
-TIMESTAMP_NTZ. Whether a number fits the width of its column is for Arrow to say.
+A column of floats accepts an int. A bool is not an int, a naive datetime not a TIMESTAMP, an aware one not a
+TIMESTAMP_NTZ. Arrow checks whether a number fits the width of its column.
 
 Thread safety: pure functions.
 
@@ -22,7 +22,7 @@ from typing import Any, Final
 from emberstate.errors import RowTypeError
 from emberstate.runtime.rows.data_types import DataType
 
-#: The class of a column's values for which one test of the class says everything.
+#: Column types whose values need no check beyond their class.
 CLASSES: Final[dict[str, type]] = {
     "tinyint": int,
     "smallint": int,
@@ -48,10 +48,11 @@ _OTHER_CLASSES: Final[dict[str, tuple[type, ...]]] = {
 
 
 def check_value(value: Any, type_: DataType, nullable: bool = True, path: str = "") -> None:
-    """Raise `RowTypeError` unless the value may stand in a column of this type; `path` leads to it."""
+    """Raise `RowTypeError` unless the value fits the type. `path` is where the value is within its column."""
     if value is None:
         if not nullable:
-            raise RowTypeError(f"{path} is {type_.name} not null, found None", field=f"${path}")
+            expected = f"{type_.name} not null"
+            raise RowTypeError(f"{path} is {expected}, found None", field=f"${path}", expected=expected)
         return
     kind = type_.kind
     if not _class_fits(value, kind):
@@ -77,7 +78,7 @@ def _class_fits(value: Any, kind: str) -> bool:
     expected = CLASSES.get(kind)
     if expected is None:
         return isinstance(value, _OTHER_CLASSES[kind])
-    # A date is not a datetime, though datetimes are dates; an enum of ints or numpy's float64 is taken for what it is.
+    # Subclasses fit, such as an IntEnum or numpy's float64, except: a bool is not an int, a datetime not a date.
     if expected is float:
         return isinstance(value, float) or (isinstance(value, int) and not isinstance(value, bool))
     if expected is int:
@@ -89,18 +90,20 @@ def _check_struct(value: Any, type_: DataType, path: str) -> None:
     names = [field.name for field in type_.fields]
     if isinstance(value, Mapping):
         if set(value) != set(names):
-            found = f"a dict with {sorted(map(str, value))}"
-            raise RowTypeError(f"{path} is {type_.name}, found {found}", field=f"${path}")
+            raise _mismatch(type_, path, f"a dict with {sorted(map(str, value))}")
         items = [value[name] for name in names]
     else:
         items = list(value)
         if len(items) != len(names):
-            found = f"a tuple of {len(items)} ({value!r:.100})"
-            raise RowTypeError(f"{path} is {type_.name}, found {found}", field=f"${path}")
+            raise _mismatch(type_, path, f"a tuple of {len(items)}", f" ({value!r:.100})")
     for field, item in zip(type_.fields, items, strict=True):
         check_value(item, field.type, field.nullable, f"{path}.{field.name}")
 
 
 def _refusal(value: Any, type_: DataType, path: str, way_out: str = "") -> RowTypeError:
-    found = f"{type(value).__name__} ({value!r:.100}){way_out}"
-    return RowTypeError(f"{path} is {type_.name}, found {found}", field=f"${path}")
+    return _mismatch(type_, path, type(value).__name__, f" ({value!r:.100}){way_out}")
+
+
+def _mismatch(type_: DataType, path: str, found: str, details: str = "") -> RowTypeError:
+    text = f"{path} is {type_.name}, found {found}{details}"
+    return RowTypeError(text, field=f"${path}", expected=type_.name, found=found)

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from emberstate.errors import StateTypeError
 from emberstate.keygroups.spark_hash import micros_since_epoch
+from emberstate.units import option_of
 
 #: The watermark before the first row, and after the last.
 MIN_TIME: Final = -(2**63)
@@ -27,13 +28,14 @@ def from_micros(micros: int) -> datetime:
     return EPOCH + timedelta(microseconds=min(max(micros, FIRST_TIME), LAST_TIME))
 
 
-def to_micros(when: Any, what: str) -> int:
-    """Return the microseconds of an aware datetime; `what` names it in messages."""
+def to_micros(when: Any, option: str, owner: str = "") -> int:
+    """Return the microseconds of an aware datetime. Errors name its `option` and what that is an option of."""
     if not isinstance(when, datetime) or when.utcoffset() is None:
         way_out = ""
         if isinstance(when, datetime):
             way_out = "; it has no zone: add one with .replace(tzinfo=UTC)"
         elif isinstance(when, int | float):
             way_out = "; a bare number has no unit"
-        raise StateTypeError(f"{what} must be an aware datetime, found {when!r:.100}{way_out}")
+        what = f"{option_of(option, owner)} must be an aware datetime, found {when!r:.100}{way_out}"
+        raise StateTypeError(what, option=option)
     return micros_since_epoch(when)

@@ -108,6 +108,7 @@ class TtlClock:
         if micros is None:
             raise LifecycleError(
                 f"a state with time to live was used before the {time.value} time was set: set "
-                f"backend.ttl_clock.{time.value}_time at the start of the transaction"
+                f"backend.ttl_clock.{time.value}_time at the start of the transaction",
+                option=f"{time.value}_time",
             )
         return micros
