@@ -34,6 +34,7 @@ HOT_MODULES = (
     "emberstate.state.key_context",
     "emberstate.state.row_columns",
     "emberstate.state.cells.packing",
+    "emberstate.state.cells.unpacking",
     "emberstate.state.internal_states",
     "emberstate.state.handles",
     "emberstate.state.map_handle",

@@ -32,6 +32,7 @@ cdef class Cells:
 cdef class Decoder:
     cdef int kind
     cdef readonly object decode
+    cdef readonly bint as_declared
 
 
 cdef inline int point(Cells cells) except -1:

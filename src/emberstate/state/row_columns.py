@@ -86,14 +86,17 @@ class Cells:
 class Decoder:
     """How the cells of a column are read."""
 
-    __slots__ = ("decode", "kind")
+    __slots__ = ("as_declared", "decode", "kind")
 
     decode: Callable[[bytes], Any]
     kind: int
+    as_declared: bool
 
-    def __init__(self, decode: Callable[[bytes], Any], scalar: str | None) -> None:
-        """`scalar` is one of `SCALARS` if `decode` decodes nothing else, else None."""
+    def __init__(self, decode: Callable[[bytes], Any], scalar: str | None, as_declared: bool = False) -> None:
+        """`scalar` is one of `SCALARS` if `decode` decodes nothing else, else None; `as_declared`: the stored type is
+        the declared one, field by field."""
         self.decode = decode
+        self.as_declared = as_declared
         self.kind = 0 if scalar is None else SCALARS.get(scalar, 0)
 
 

@@ -234,7 +234,7 @@ def _decoder(part: Part | None) -> Decoder:
     same = part.stored.kind == codec.schema.kind and compare(part.stored, codec, part.renames).kind == "compatible"
     # A float as a key must not be NaN; only the codec checks that.
     plain = same and part.stored.kind in SCALARS and not (codec.is_key and part.stored.kind == "float")
-    return Decoder(decode, part.stored.kind if plain else None)
+    return Decoder(decode, part.stored.kind if plain else None, part.stored == codec.schema and not part.renames)
 
 
 def _nothing(data: bytes) -> Any:

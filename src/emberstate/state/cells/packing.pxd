@@ -34,7 +34,7 @@ cdef class Column:
     cdef readonly bytes label
     cdef readonly object data
     cdef readonly object offsets
-    cdef readonly object valid
+    cdef readonly object nulls
     cdef readonly list objects
     cdef readonly object encode
     # Where the buffers begin; the objects above keep them alive.
@@ -67,7 +67,7 @@ cdef inline int point(Column column) except -1:
         column.bytes = _start(column.data)
     if column.offsets is not None:
         column.starts = <const long long*>_start(column.offsets)
-    column.mask = NULL if column.valid is None else _start(column.valid)
+    column.mask = NULL if column.nulls is None else _start(column.nulls)
     return 0
 
 
@@ -272,7 +272,7 @@ cdef inline int put_value(Packer packer, Column column, Py_ssize_t row) except -
     cdef unsigned long long bits
     if number >= AS_STR_OBJECT:
         return put_object(packer, column, row)
-    if column.mask != NULL and not column.mask[row]:
+    if column.mask != NULL and column.mask[row]:
         need(packer, 1)
         put_byte(packer, 0xC0)
         return 0

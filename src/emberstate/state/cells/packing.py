@@ -86,13 +86,13 @@ if not cython.compiled:  # compiled, these are C functions of the .pxd file
 class Column:
     """The values of one column, with the bytes that stand before each of them."""
 
-    __slots__ = ("data", "encode", "label", "number", "objects", "offsets", "valid")
+    __slots__ = ("data", "encode", "label", "nulls", "number", "objects", "offsets")
 
     number: int
     label: bytes
     data: Any
     offsets: Any
-    valid: Any
+    nulls: Any
     objects: list[Any]
     encode: Callable[[Any], bytes] | None
 
@@ -103,16 +103,16 @@ class Column:
         label: bytes = b"",
         data: Any = None,
         offsets: Any = None,
-        valid: Any = None,
+        nulls: Any = None,
         objects: list[Any] | None = None,
         encode: Callable[[Any], bytes] | None = None,
     ) -> None:
-        """Buffers as `KINDS` says; `valid` has a byte per row, 0 for null; `encode` belongs to `objects`."""
+        """Buffers as `KINDS` says; `nulls` has a byte per row, 0 if it is none; `encode` belongs to `objects`."""
         self.number = KINDS[kind]
         self.label = label
         self.data = _bytes_of(data)
         self.offsets = _bytes_of(offsets)
-        self.valid = _bytes_of(valid)
+        self.nulls = _bytes_of(nulls)
         self.objects = [] if objects is None else objects
         self.encode = codec_for(str).encode if kind == "str" else encode
         point(self)
@@ -191,7 +191,7 @@ def value_at(column: Column, row: int) -> Any:
     """A value of a column as a Python object; None for null."""
     if column.number >= KINDS["str"]:
         return column.objects[row]
-    if column.valid is not None and not column.valid[row]:
+    if column.nulls is not None and column.nulls[row]:
         return None
     if column.offsets is not None:
         offsets = column.offsets.cast("q")
