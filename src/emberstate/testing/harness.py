@@ -28,6 +28,10 @@ from emberstate.checkpoint.restore.verdict import RestoreVerdict
 from emberstate.clock import ManualClock
 from emberstate.errors import LifecycleError, StateDeclarationError
 from emberstate.keygroups import DEFAULT_MAX_PARALLELISM
+from emberstate.runtime.aggregates.declarations import Aggregate
+from emberstate.runtime.aggregates.emission import Emit
+from emberstate.runtime.aggregates.function import aggregate_function
+from emberstate.runtime.aggregates.spec import AggregateSpec
 from emberstate.runtime.functions.domain_timers import KeyedTimer
 from emberstate.runtime.functions.function import ProcessFunction
 from emberstate.runtime.operator.operator import OperatorStatistics
@@ -36,8 +40,10 @@ from emberstate.runtime.rows.keyed_input import KeyedInput
 from emberstate.runtime.rows.outputs import MAIN
 from emberstate.runtime.rows.row import Row, RowType
 from emberstate.runtime.rows.times import MAX_TIME, from_micros, to_micros
+from emberstate.runtime.windows.windowed_rows import WindowedRows
 from emberstate.state.timers import VOID_NAMESPACE
 from emberstate.testing import peek
+from emberstate.testing.aggregated_input import AggregatedInput
 from emberstate.testing.input_batches import batches_by_slot, coerced, record_batch
 from emberstate.testing.local_job import CrashPoint, JobStatistics, LocalJob, Work
 from emberstate.units import Duration, as_micros
@@ -138,11 +144,61 @@ class Harness:
         self._job = LocalJob(spec, backend, self._clock)
         self._job.open(spec, NO_CHOICES)
         self._outputs: dict[str, list[Row]] = {}
+        self._aggregated: AggregatedInput | None = None
         self._taken = 0
         self._pins: list[Pin] = []
         self._crash: CrashPoint | None = None
         self._owner = threading.get_ident()
         self._closed = False
+
+    @classmethod
+    def of_aggregates(
+        cls,
+        aggregates: Mapping[str, Aggregate],
+        *,
+        schema: Schema,
+        key: str | Sequence[str] = (),
+        event_time: str | None = None,
+        zone: str | None = None,
+        out_of_orderness: Duration = "0 seconds",
+        window: WindowedRows | None = None,
+        emit: Emit | None = None,
+        name: str = "operator",
+        parallelism: int = 1,
+        max_parallelism: int = DEFAULT_MAX_PARALLELISM,
+        state_backend: StateBackend | None = None,
+        processing_time: datetime = START,
+    ) -> Self:
+        """Open a stage of declared aggregates, as `Pipeline.aggregate` adds one; its output's schema is derived.
+
+        >>> import emberstate as es
+        >>> totals = {"n": es.count(), "total": es.sum("amount")}
+        >>> with Harness.of_aggregates(totals, schema="card string, amount int", key="card") as harness:
+        ...     harness.process_batch([("ann", 3), ("bob", 1), ("ann", 2)])
+        ...     harness.process(("ann", 1))
+        [Row(card='ann', n=2, total=5), Row(card='bob', n=1, total=1)]
+        [Row(card='ann', n=3, total=6)]
+        """
+        keys = [key] if isinstance(key, str) else key
+        spec = AggregateSpec.of(aggregates, schema, keys, event_time=event_time, window=window, emit=emit)
+        aggregated = AggregatedInput(spec, zone)
+        late = None if window is None else window.late_output
+        made = cls(
+            aggregate_function(spec),
+            schema=spec.partial,
+            key=spec.keys,
+            event_time=aggregated.partial.event_time,
+            out_of_orderness=out_of_orderness,
+            output=spec.output,
+            side_outputs={} if late is None else {late: spec.input},
+            name=name,
+            parallelism=parallelism,
+            max_parallelism=max_parallelism,
+            state_backend=state_backend,
+            processing_time=processing_time,
+        )
+        made._aggregated = aggregated
+        return made
 
     # -- life -----------------------------------------------------------------------------------------------
 
@@ -173,7 +229,7 @@ class Harness:
             UserFunctionError: the function raised; its own exception is the cause. The row changed nothing.
             RowTypeError: a row does not fit its schema, on the way in or out.
         """
-        checked = coerced(rows, self._input(0).row_type, "a row")
+        checked = self._rows(rows)
         return [out for row in checked for out in self._run_rows([row])]
 
     def process2(self, *rows: Any) -> list[Row]:
@@ -193,7 +249,7 @@ class Harness:
         The transaction's watermark follows from the rows of earlier ones. Without rows it only moves the watermark
         there and fires the timers that are due.
         """
-        first = coerced(rows, self._input(0).row_type, "a row")
+        first = self._rows(rows)
         other = list(second)
         if other:
             other = coerced(other, self._input(1).row_type, "a row of the second input")
@@ -335,6 +391,7 @@ class Harness:
         snapshot: HarnessSnapshot | None = None,
         *,
         function: ProcessFunction | None = None,
+        aggregates: Mapping[str, Aggregate] | None = None,
         parallelism: int | None = None,
         output: Schema | None = None,
         drop_states: Sequence[str] = (),
@@ -353,14 +410,17 @@ class Harness:
         """
         self._check_open()
         choices = RestoreChoices(drop_states, keep_states, rename_states or {}, rename_fields or {})
-        spec = self._changed(function, parallelism, output)
+        aggregated = self._with(aggregates)
+        spec = self._changed(function, parallelism, output, aggregated)
         self._job.open(spec, choices, None if snapshot is None else snapshot.number)
+        self._aggregated = aggregated
 
     def verdict(
         self,
         snapshot: HarnessSnapshot | None = None,
         *,
         function: ProcessFunction | None = None,
+        aggregates: Mapping[str, Aggregate] | None = None,
         drop_states: Sequence[str] = (),
         keep_states: Sequence[str] = (),
         rename_states: Mapping[str, str] | None = None,
@@ -370,7 +430,7 @@ class Harness:
         self._check_open()
         choices = RestoreChoices(drop_states, keep_states, rename_states or {}, rename_fields or {})
         number = self._job.latest.number if snapshot is None else snapshot.number
-        return self._job.verdict(self._changed(function, None, None), choices, number)
+        return self._job.verdict(self._changed(function, None, None, self._with(aggregates)), choices, number)
 
     def crash(self, when: CrashTime = "now") -> None:
         """Lose everything in memory, as a killed process does: now, or at that point of the next transaction.
@@ -425,14 +485,36 @@ class Harness:
             )
         return inputs[number]
 
-    def _changed(self, function: ProcessFunction | None, parallelism: int | None, output: Schema | None) -> StageSpec:
+    def _rows(self, rows: Iterable[Any]) -> list[tuple[Any, ...]]:
+        """Rows of the first input, as the operator gets them."""
+        if self._aggregated is None:
+            return coerced(rows, self._input(0).row_type, "a row")
+        self._check_open()
+        return self._aggregated.of(coerced(rows, self._aggregated.spec.input, "a row"))
+
+    def _changed(
+        self,
+        function: ProcessFunction | None,
+        parallelism: int | None,
+        output: Schema | None,
+        aggregated: AggregatedInput | None,
+    ) -> StageSpec:
         spec = self._job.spec
-        return dataclasses.replace(
+        changed = dataclasses.replace(
             spec,
             function=spec.function if function is None else function,
             parallelism=spec.parallelism if parallelism is None else parallelism,
             output=spec.output if output is None else RowType.of(output),
         )
+        return changed if aggregated is None else aggregated.stage(changed)
+
+    def _with(self, aggregates: Mapping[str, Aggregate] | None) -> AggregatedInput | None:
+        if aggregates is None or self._aggregated is None:
+            if aggregates is not None:
+                what = "aggregates= changes those of a harness that of_aggregates made: give function="
+                raise StateDeclarationError(what, option="aggregates")
+            return self._aggregated
+        return self._aggregated.with_aggregates(aggregates)
 
     def _run_rows(self, first: list[Any], second: Sequence[Any] = (), broadcast: Sequence[Any] = ()) -> list[Row]:
         spec = self._job.spec

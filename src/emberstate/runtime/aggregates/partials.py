@@ -41,21 +41,23 @@ class PartialRows:
         self._whole = spec.input.row_class
         self._keys = [spec.input.position(name) for name in spec.key_columns]
         self._parts = [_part(aggregate, spec.input) for _, aggregate in spec.aggregates]
+        self._times = 0 if spec.event_time is None else 2 if spec.is_sessions else 1
+        self._has_panes = spec.has_panes
+        self._has_whole = spec.has_whole
 
     def of(self, row: tuple[Any, ...], time: int | None) -> Row:
         """The partial row of a row at `time`, in microseconds; without event time, None."""
-        spec = self._spec
         values: list[Any] = [row[position] for position in self._keys] or [0]
         for part in self._parts:
             values += part(row, 0 if time is None else time)
         values.append(1)
-        if spec.event_time is not None:
+        if self._times:
             assert time is not None
-            values += [from_micros(time)] * (2 if spec.is_sessions else 1)
-            if spec.has_panes:
-                pane = spec.pane(time)
+            values += [from_micros(time)] * self._times
+            if self._has_panes:
+                pane = self._spec.pane(time)
                 values += [None, None] if pane is None else [pane.start, pane.end]
-        if spec.has_whole:
+        if self._has_whole:
             values.append(self._whole(*row))
         return self._row_class(*values)
 

@@ -88,13 +88,17 @@ class _Aggregates(FinishingFunction, _Base):
 
     def on_timer(self, timer: KeyedTimer, ctx: FunctionContext) -> Outputs:
         """Emit what was deferred, if the window is about to be cleaned up; then do as windows do."""
-        window = timer.namespace
         out: list[Any] = []
-        in_domain = (timer.domain is TimeDomain.EVENT) == self._is_event_time
-        if in_domain and timer.micros >= self._cleanup_time(window) and self._undefer(window):
-            self._emit(window, self._content(window), out)
+        if self._deferred and (timer.domain is TimeDomain.EVENT) == self._is_event_time:
+            window = self._window_of(timer.namespace)
+            if timer.micros >= self._cleanup_time(window) and self._undefer(window):
+                self._emit(window, self._content(window), out)
         done = super().on_timer(timer, ctx)
         return [*out, *done] if out else done  # type: ignore[misc]
+
+    def _window_of(self, namespace: Any) -> Any:
+        """The window that a timer is about."""
+        return namespace
 
     def _drop_late(self, row: Any) -> None:
         """The late output gets the input row."""
@@ -129,8 +133,6 @@ class _Aggregates(FinishingFunction, _Base):
 
     def _undefer(self, window: Any) -> bool:
         """Forget that a window of the current key is to be emitted; return whether it was."""
-        if not self._deferred:
-            return False
         key = self._ctx.key
         windows = self._deferred.get(key, {})
         if window not in windows:
@@ -167,6 +169,9 @@ class SlicedAggregates(_Aggregates, SlicedWindowFunction):
 
 class MergingAggregates(_Aggregates, MergingWindowFunction):
     """Of sessions."""
+
+    def _window_of(self, namespace: Any) -> Any:
+        return self._windows.window_with(namespace) or namespace  # it may have grown since the timer was set
 
     def _content(self, window: Any) -> list[Any]:
         state_window = self._windows.state_window(window)
