@@ -36,7 +36,7 @@ ENGINE = [
 #: What shares one Spark session; and what starts processes, sessions of its own among them, which it stops.
 SPARK = ["tests/spark"]
 PROCESSES = [
-    "tests/cli", "tests/examples", "tests/stress", "tests/project/test_doc_code.py",
+    "tests/benchmarks", "tests/cli", "tests/examples", "tests/stress", "tests/project/test_doc_code.py",
     "tests/keygroups/test_against_spark.py", "tests/checkpoint/commit/test_kills.py",
     "tests/spark/slot", "tests/spark/tables", "tests/spark/test_two_inputs.py",
 ]  # fmt: skip
