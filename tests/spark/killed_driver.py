@@ -1,8 +1,8 @@
 """A driver that is killed: `python -m tests.spark.killed_driver ROOT [POINT BATCH [JOB]]`.
 
 It runs the jobs "fs" and "rocksdb", or the job "closing", over the input below ROOT until all of it is through; or
-until JOB comes to a point in a batch, where the driver kills itself. What sinks get is written below ROOT, one file per
-delivery.
+until JOB comes to a point in a batch, where the driver kills itself, or waits for others to end it. What sinks get is
+written below ROOT, one file per delivery.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ from tests.spark.streams import Stream, rows_of
 
 #: In the order in which a batch comes to them.
 POINTS = ("begun", "prepared", "committed", "in the sink", "delivered")
+#: Where it waits, when it has delivered the batch.
+HELD = "held"
 
 
 def main(root: Path, point: str, batch: int, target: str) -> None:
@@ -31,6 +34,8 @@ def main(root: Path, point: str, batch: int, target: str) -> None:
     def reach(here: str, job: str, number: int) -> None:
         if (here, job, number) == (point, target, batch):
             os.kill(os.getpid(), signal.SIGKILL)
+        if (HELD, here, job, number) == (point, "delivered", target, batch):
+            threading.Event().wait()
 
     begin, commit = CheckpointCoordinator.begin, CheckpointCoordinator.commit
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.spark.driver_process import Driver
-from tests.spark.killed_driver import POINTS, check, deliveries
+from tests.spark.killed_driver import HELD, POINTS, check, deliveries
 from tests.spark.pipeline_functions import events
 from tests.spark.spark_session import wait_for
 from tests.spark.streams import Stream
@@ -37,7 +37,7 @@ def test_the_driver_dies_at_every_point(tmp_path: Path, drivers: list[Driver]) -
     for number, point in enumerate(POINTS):
         drivers.append(Driver(tmp_path, point, str(1 + number)))
         assert drivers[-1].wait() == -signal.SIGKILL, drivers[-1].printed()
-    last = Driver(tmp_path)
+    last = Driver(tmp_path, HELD, "8")  # it cannot end before it is interrupted
     drivers.append(last)
     wait_for(lambda: len(deliveries(tmp_path, "fs")) > 6 or last.process.poll() is not None, "a batch more")
     assert last.process.poll() is None, last.printed()
@@ -48,7 +48,7 @@ def test_the_driver_dies_at_every_point(tmp_path: Path, drivers: list[Driver]) -
     for job in ("fs", "rocksdb"):
         # A batch per file, and the closing one. A driver that dies between its source's log and the query's leaves a
         # file that Spark's next batch takes with its own: each of the six deaths may save a batch.
-        assert 6 <= max(deliveries(tmp_path, job)) <= 11
+        assert 5 <= max(deliveries(tmp_path, job)) <= 11
         check(tmp_path, job, given)
     # A batch is delivered again if its driver died in the sink or after it, and not before.
     again = {batch: len(times) for batch, times in deliveries(tmp_path, "fs").items() if batch in range(1, 6)}

@@ -21,8 +21,6 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from emberstate.rocksdb.local_directory import reclaim
-from tests.patience import PATIENCE
 from tests.spark.driver_process import Driver
 from tests.spark.killed_driver import check, deliveries
 from tests.spark.pipeline_functions import events
@@ -31,6 +29,7 @@ from tests.spark.streams import Stream
 from tests.stress.state_map_stress import commit
 
 RESULT = Path(__file__).parents[2] / "benchmarks" / "results" / "spark_kills.json"
+JOBS = ("fs", "rocksdb")
 ROWS, BATCHES = 30, 12
 
 
@@ -88,13 +87,11 @@ def run_killed(root: Path, seed: int, drivers: int) -> Counter[str]:
         driver = Driver(root)
         try:
             kills += _kill_around(driver, root, chance, and_driver=number < drivers)
-            driver.process.wait(PATIENCE)
-            reclaim(driver.temporary)  # what a killed slot left is for the next one to delete, and there may be none
             code = driver.wait()
             assert code in (0, -signal.SIGKILL), f"driver {number} ended with {code}: {driver.printed()}"
         finally:
             driver.kill()
-    for job in ("fs", "rocksdb"):
+    for job in JOBS:
         check(root, job, given)
     return kills
 
@@ -102,21 +99,22 @@ def run_killed(root: Path, seed: int, drivers: int) -> Counter[str]:
 def _kill_around(driver: Driver, root: Path, chance: random.Random, *, and_driver: bool) -> Counter[str]:
     """Kill slots and workers now and then, and the driver after some batches more, at a random moment.
 
-    Between two kills a batch gets through: Spark gives up on a task that fails four times.
+    Before each kill a batch of each job gets through. Spark gives up on a task that fails four times, and at once on a
+    query that it plans: the source of ticks is planned by a Python worker.
     """
     kills: Counter[str] = Counter()
     enough = len(deliveries(root, "fs")) + chance.randint(1, 4)
-    before = -1
+    before = _through(root)
     while driver.process.poll() is None:
         time.sleep(chance.random() * 1.5)
         if and_driver and len(deliveries(root, "fs")) >= enough:
             driver.process.kill()
             kills["driver"] += 1
             break
-        through = sum(len(deliveries(root, job)) for job in ("fs", "rocksdb"))
+        through = _through(root)
         kind = chance.choice(("slot", "worker"))
         pids = slot_pids(driver.mark) if kind == "slot" else worker_pids(driver.mark)
-        if pids and through > before and chance.random() < 0.5:
+        if pids and all(through[job] > before[job] for job in JOBS) and chance.random() < 0.5:
             try:
                 os.kill(chance.choice(pids), signal.SIGKILL)
             except ProcessLookupError:
@@ -124,6 +122,11 @@ def _kill_around(driver: Driver, root: Path, chance: random.Random, *, and_drive
             kills[kind] += 1
             before = through
     return kills
+
+
+def _through(root: Path) -> dict[str, int]:
+    """How many batches of each job were delivered."""
+    return {job: len(deliveries(root, job)) for job in JOBS}
 
 
 if __name__ == "__main__":

@@ -144,7 +144,7 @@ def test_a_zombie_wakes_up_in_the_middle_of_its_commit(operation: str, path: str
             common.delete_all([manifest_path(number) for number in checkpoint_numbers(common)[:-2]])
         before = files_of(common, numbers := checkpoint_numbers(common))
         gate.opened.set()
-        refused(lambda: committing.result(60), newer)
+        refused(lambda: committing.result(PATIENCE), newer)
     assert files_of(common, numbers) == before
     assert BATCHES not in zombie.delivered
     check_stored(common, oracle, [BATCHES + 2])
@@ -197,13 +197,13 @@ def test_an_opening_that_is_overtaken(operation: str, path: str, nth: int) -> No
         second = take_over(common)
         gate.opened.set()
         if path == "claims":  # it claims the next one and takes over in its turn
-            assert opening.result(60).holder.incarnation == second.coordinator.holder.incarnation + 1
+            assert opening.result(PATIENCE).holder.incarnation == second.coordinator.holder.incarnation + 1
             with pytest.raises(FencedError, match="incarnation 3 "):
                 second.run_batch()
             first.run_until(BATCHES + 4)
             check_stored(common, oracle, [BATCHES + 3])
         else:
-            refused(lambda: opening.result(60), second)
+            refused(lambda: opening.result(PATIENCE), second)
             second.run_until(BATCHES + 4)
             check_stored(common, oracle, [BATCHES + 3])
     first.close()
@@ -323,7 +323,7 @@ def test_the_newest_is_collected_between_looking_and_reading() -> None:
         job.run_until(BATCHES + 1)
         common.delete(manifest_path(gone))
         gate.opened.set()
-        found = looking.result(60)
+        found = looking.result(PATIENCE)
     assert found.manifest is not None and found.manifest.number == gone + 1
     job.close()
 
@@ -344,6 +344,6 @@ def test_a_number_that_was_taken_and_collected_while_it_was_asked_for() -> None:
         assert gate.reached.wait(PATIENCE)
         common.delete(manifest_path(transaction.number))
         gate.opened.set()
-        refused(lambda: committing.result(60), newer)
+        refused(lambda: committing.result(PATIENCE), newer)
     for job in (zombie, newer):
         job.close()
