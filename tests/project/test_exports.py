@@ -46,7 +46,7 @@ PUBLIC = {
         RocksDBStore RocksDBValueState
     """,
     "emberstate.spark": """
-        Pipeline Progress SETTINGS WindowedStage bootstrap_savepoint ensure_java missing_settings
+        AllWindowedStage Pipeline Progress SETTINGS WindowedStage bootstrap_savepoint ensure_java missing_settings
         register_tables session
     """,
     "emberstate.state": """

@@ -16,6 +16,7 @@ from emberstate.keygroups import KeySchema
 from emberstate.runtime.rows.arrow_rows import batch_of
 from emberstate.runtime.rows.keyed_input import KeyedInput
 from emberstate.spark.driver.keyed_frame import event_micros
+from tests.raising import raising
 from tests.spark.pipeline_functions import BURSTS, TOTALS, Bursts, Totals, bursts, events, totals
 from tests.spark.streams import EVENTS, Kept, Stream, at, rows_of
 
@@ -81,8 +82,26 @@ def test_what_makes_no_pipeline_is_refused_when_it_is_built(stream: Stream) -> N
     pipeline = stream.pipeline()
     with pytest.raises(StateDeclarationError, match="key_by"):
         pipeline.process("totals", Totals(), TOTALS)
-    with pytest.raises(StateDeclarationError, match="after key_by"):
-        pipeline.event_time("ts")
+    with pytest.raises(StateDeclarationError, match="key_by"):
+        pipeline.event_time("ts").process("totals", Totals(), TOTALS)
+    minutes = es.TumblingEventTimeWindows.of("1 minute")
+    with raising(StateDeclarationError, operator="n"):
+        pipeline.event_time("ts").aggregate("n", n=es.count())
+    with raising(StateDeclarationError, operator="n"):
+        pipeline.event_time("ts").window(minutes).aggregate("n", n=es.count())
+    timed = pipeline.key_by("key").event_time("ts")
+    with raising(StateDeclarationError, option="window_all"):
+        timed.window_all(minutes)
+    with raising(StateDeclarationError, option="emit"):
+        timed.aggregate("n", n=es.count(), emit="closed")
+    with raising(StateDeclarationError, option="aggregates"):
+        timed.aggregate("n")
+    with raising(StateDeclarationError, option="n"):
+        timed.window(minutes).aggregate("n", n=1)  # type: ignore[call-overload]
+    with raising(StateDeclarationError, option="schema"):
+        timed.window(minutes).aggregate("n", schema=es.count())
+    with raising(StateDeclarationError, operator="n", column="nothing"):
+        timed.aggregate("n", n=es.sum("nothing")).sink(Kept()).run(stream.static())
     with pytest.raises(StateDeclarationError, match="instance"):
         pipeline.key_by("key").process("totals", Totals, TOTALS)  # type: ignore[arg-type]
     with pytest.raises(StateDeclarationError, match="each once"):

@@ -14,7 +14,7 @@ from emberstate._exports import exported
 if TYPE_CHECKING:
     from emberstate.spark.java import ensure_java
     from emberstate.spark.pipeline import Pipeline
-    from emberstate.spark.plan.windowed_stage import WindowedStage
+    from emberstate.spark.plan.windowed_stage import AllWindowedStage, WindowedStage
     from emberstate.spark.progress import Progress
     from emberstate.spark.spark_session import SETTINGS, missing_settings, session
     from emberstate.spark.tables.bootstrap import bootstrap_savepoint
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "SETTINGS",
+    "AllWindowedStage",
     "Pipeline",
     "Progress",
     "WindowedStage",
@@ -38,7 +39,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of the packa
         {
             "java": ["ensure_java"],
             "pipeline": ["Pipeline"],
-            "plan.windowed_stage": ["WindowedStage"],
+            "plan.windowed_stage": ["AllWindowedStage", "WindowedStage"],
             "progress": ["Progress"],
             "spark_session": ["SETTINGS", "missing_settings", "session"],
             "tables.bootstrap": ["bootstrap_savepoint"],

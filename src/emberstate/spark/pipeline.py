@@ -16,15 +16,19 @@ from emberstate.checkpoint.restore.choices import NO_CHOICES, RestoreChoices, na
 from emberstate.clock import Clock, SystemClock
 from emberstate.errors import LifecycleError, StateDeclarationError
 from emberstate.keygroups import DEFAULT_MAX_PARALLELISM
+from emberstate.runtime.aggregates.declarations import Aggregate
+from emberstate.runtime.aggregates.emission import Emit
 from emberstate.runtime.functions.function import ProcessFunction
+from emberstate.runtime.rows.row import RowType
 from emberstate.runtime.windows import Trigger, WindowAssigner, window
 from emberstate.spark.driver.callbacks import checked_listener, checked_sink
+from emberstate.spark.driver.combined_frame import needed_columns
 from emberstate.spark.driver.keyed_frame import input_row_types, tagged
 from emberstate.spark.heartbeat import AtEnd
 from emberstate.spark.plan.next_stage import NextStage
 from emberstate.spark.plan.pipeline import Listener, PipelinePlan, SavepointStart, Sink
-from emberstate.spark.plan.stage import NullKeys, row_type_of_frame
-from emberstate.spark.plan.windowed_stage import WindowedStage
+from emberstate.spark.plan.stage import KeyedStagePlan, NullKeys, row_type_of_frame
+from emberstate.spark.plan.windowed_stage import AllWindowedStage, WindowedStage
 from emberstate.spark.progress import Progress
 from emberstate.spark.query_runner import QueryRunner
 from emberstate.spark.spark_session import NO_CONNECT, refuse_connect
@@ -215,11 +219,39 @@ class Pipeline:
             late_output: The side output that gets late rows; without it, and without `process_late_element`, they are
                 dropped, counted and logged once.
         """
-        stage = self._next.stage(name, function, schema, side_outputs or {}, late_output)
+        return self._added(self._next.stage(name, function, schema, side_outputs or {}, late_output))
+
+    def _added(self, stage: KeyedStagePlan) -> Self:
         before = self._plan.stages
-        if before and before[-1].output is not None:
-            stage.input.with_columns(before[-1].output, f"stage {name!r}")
+        known = before[-1].declared_output if before else None
+        if known is not None:
+            stage.input.with_columns(known, f"stage {stage.name!r}")
         return self._with(dataclasses.replace(self._plan, stages=(*before, stage)), NextStage())
+
+    def aggregate(self, name: str, /, *, emit: Emit | None = None, **aggregates: Aggregate) -> Self:
+        """Add a stage with declared aggregates of all rows of a key so far.
+
+        The output has the key's columns and a column per aggregate; nothing has to be typed again. Spark combines the
+        rows of a batch before they travel to the slots.
+
+        Args:
+            name: The name of the stage. Its state is stored under it, so it must not change.
+            emit: "changed", the default: every key that changed, once per batch. `es.every("1 minute")`: less often.
+            aggregates: The aggregates, by the names of their columns. Late rows count like others.
+
+        >>> import emberstate as es
+        >>> totals = (
+        ...     es.Pipeline("cards", es.MemoryStateBackend())
+        ...     .key_by("card")
+        ...     .aggregate("totals", n=es.count(), total=es.sum("amount"), shop=es.last("shop"))
+        ... )
+        """
+        if not self._next.has_key:
+            raise StateDeclarationError(
+                f"stage {name!r} has no key: write key_by(…) before aggregate(…), or window_all(…) for all rows",
+                operator=name,
+            )
+        return self._added(self._next.aggregate_stage(name, aggregates, window=None, emit=emit))
 
     def window(
         self,
@@ -243,14 +275,57 @@ class Pipeline:
         ... )
         """
         rows = window(assigner, trigger=trigger, allowed_lateness=allowed_lateness, late_output=late_output)
-        if assigner.is_event_time and (self._next.input is None or self._next.input.event_time is None):
-            kind = type(assigner).__name__
-            raise StateDeclarationError(f"{kind} needs an event time: write key_by(…).event_time(…).window(…)")
+        self._check_timed(assigner, "key_by(…).event_time(…).window(…)")
 
         def add(name: str, function: ProcessFunction, schema: Schema, sides: Mapping[str, Schema] | None) -> Any:
             return self.process(name, function, schema, side_outputs=sides, late_output=late_output)
 
-        return WindowedStage(rows, add)
+        def add_aggregates(name: str, aggregates: Mapping[str, Aggregate], emit: Emit | None) -> Any:
+            if not self._next.has_key:
+                raise StateDeclarationError(
+                    f"stage {name!r} has no key: write key_by(…) before window(…), or window_all(…) for all rows",
+                    operator=name,
+                )
+            stage = self._next.aggregate_stage(name, aggregates, window=rows, emit=emit)
+            return self._added(stage)
+
+        return WindowedStage(rows, add, add_aggregates)
+
+    def window_all(
+        self,
+        assigner: WindowAssigner,
+        *,
+        trigger: Trigger | None = None,
+        allowed_lateness: Duration = "0 seconds",
+        late_output: str | None = None,
+    ) -> AllWindowedStage[Self]:
+        """Put all rows, whatever their key, into windows. `aggregate` of the result adds the stage.
+
+        >>> import emberstate as es
+        >>> hourly = (
+        ...     es.Pipeline("cards", es.MemoryStateBackend())
+        ...     .event_time("ts", "10 seconds")
+        ...     .window_all(es.TumblingEventTimeWindows.of("1 hour"))
+        ...     .aggregate("hourly", n=es.count())
+        ... )
+        """
+        rows = window(assigner, trigger=trigger, allowed_lateness=allowed_lateness, late_output=late_output)
+        self._check_timed(assigner, "event_time(…).window_all(…)")
+        if self._next.has_key:
+            raise StateDeclarationError(
+                "window_all(…) takes all rows: leave out key_by(…), or write window(…)", option="window_all"
+            )
+
+        def add_aggregates(name: str, aggregates: Mapping[str, Aggregate], emit: Emit | None) -> Any:
+            stage = self._next.aggregate_stage(name, aggregates, window=rows, emit=emit)
+            return self._added(stage)
+
+        return AllWindowedStage(add_aggregates)
+
+    def _check_timed(self, assigner: WindowAssigner, how: str) -> None:
+        if assigner.is_event_time and (self._next.input is None or self._next.input.event_time is None):
+            kind = type(assigner).__name__
+            raise StateDeclarationError(f"{kind} needs an event time: write {how}")
 
     # -- sinks, and where it starts -------------------------------------------------------------------------
 
@@ -379,18 +454,15 @@ class Pipeline:
                 f"pipeline {self.name!r} has {'no second input' if name is None else f'the second input {name!r}'}, "
                 f"got {sorted(others)}"
             )
-        self._check_columns(first, others)
-        return first if name is None else tagged(first, others[name])
+        row_type = self._check_columns(first, others)
+        return needed_columns(first, self._plan, row_type) if name is None else tagged(first, others[name])
 
-    def _check_columns(self, first: DataFrame, others: Mapping[str, DataFrame]) -> None:
+    def _check_columns(self, first: DataFrame, others: Mapping[str, DataFrame]) -> RowType:
         self._plan.check_complete()
+        row_type = row_type_of_frame(first.schema, f"pipeline {self.name!r}")
         row_types = {name: row_type_of_frame(frame.schema, f"input {name!r}") for name, frame in others.items()}
-        self._plan.stages[0].spec(
-            row_type_of_frame(first.schema, f"pipeline {self.name!r}"),
-            row_types,
-            parallelism=1,
-            max_parallelism=self._plan.max_parallelism,
-        )
+        self._plan.stages[0].spec(row_type, row_types, parallelism=1, max_parallelism=self._plan.max_parallelism)
+        return row_type
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         """Run one micro-batch; for `writeStream.foreachBatch(pipeline)`."""

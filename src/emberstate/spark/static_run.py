@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from emberstate.checkpoint.backends import StateBackend
 from emberstate.errors import StateDeclarationError
-from emberstate.runtime.rows.columns import INPUT_COLUMN, ROW_COLUMNS, TIME_COLUMN
+from emberstate.runtime.rows.columns import INPUT_COLUMN, MICROS_COLUMN, ROW_COLUMNS
 from emberstate.spark.driver.batch_runner import BatchRunner
 from emberstate.spark.driver.keyed_frame import event_micros
 from emberstate.spark.driver.source_position import BY_HAND, SourcePosition
@@ -115,17 +115,17 @@ def _split(plan: PipelinePlan, df: DataFrame, batches: int) -> Iterator[DataFram
         assert stage.second is not None
         other = event_micros(F.col(f"{ROW_COLUMNS[1]}.`{stage.second[1].event_time}`"), stage.second[1].zone)
         time = F.when(F.col(INPUT_COLUMN) == 0, time).otherwise(other)
-    timed = df.withColumn(TIME_COLUMN, time)
+    timed = df.withColumn(MICROS_COLUMN, time)
     shares = [number / batches for number in range(1, batches)]
-    cuts: list[int] = [int(cut) for cut in timed.approxQuantile(TIME_COLUMN, shares, 0.001)]
+    cuts: list[int] = [int(cut) for cut in timed.approxQuantile(MICROS_COLUMN, shares, 0.001)]
     bounds: list[int | None] = [None, *cuts, None]
     for low, high in zip(bounds, bounds[1:]):  # noqa: B905, RUF007
-        chosen = F.lit(True) if low is None else F.col(TIME_COLUMN) >= low
+        chosen = F.lit(True) if low is None else F.col(MICROS_COLUMN) >= low
         if high is not None:
-            chosen = chosen & (F.col(TIME_COLUMN) < high)
+            chosen = chosen & (F.col(MICROS_COLUMN) < high)
         if low is None:
-            chosen = chosen | F.col(TIME_COLUMN).isNull()  # so that the slot rejects it
-        yield timed.filter(chosen).drop(TIME_COLUMN)
+            chosen = chosen | F.col(MICROS_COLUMN).isNull()  # so that the slot rejects it
+        yield timed.filter(chosen).drop(MICROS_COLUMN)
 
 
 def _discard(scratch: StateBackend) -> None:

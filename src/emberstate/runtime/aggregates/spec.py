@@ -103,18 +103,7 @@ class AggregateSpec:
         >>> spec.partial.schema
         'card string, n bigint not null, x__sum bigint, x__count bigint not null, __rows bigint not null'
         """
-        if not aggregates:
-            what = "a stage of aggregates has at least one, such as n=es.count()"
-            raise StateDeclarationError(what, option="aggregates")
-        for name, aggregate in aggregates.items():
-            _check_name(name)
-            if not isinstance(aggregate, Aggregate):
-                raise StateDeclarationError(
-                    f"{name}={aggregate!r:.100} is no aggregate: write es.count(), es.sum({name!r}) or the like",
-                    option=name,
-                    expected="an aggregate",
-                    found=repr(aggregate),
-                )
+        check_aggregates(aggregates)
         made = cls(
             tuple(aggregates.items()),
             RowType.of(input),
@@ -246,6 +235,22 @@ def _is_ours(assigner: WindowAssigner) -> bool:
     if isinstance(assigner, SessionWindows):
         return assigner.fixed_gap is not None
     return type(assigner) in _OURS
+
+
+def check_aggregates(aggregates: Mapping[str, Aggregate]) -> None:
+    """Raise if these are no aggregates by name, whatever their input."""
+    if not aggregates:
+        what = "a stage of aggregates has at least one, such as n=es.count()"
+        raise StateDeclarationError(what, option="aggregates")
+    for name, aggregate in aggregates.items():
+        _check_name(name)
+        if not isinstance(aggregate, Aggregate):
+            raise StateDeclarationError(
+                f"{name}={aggregate!r:.100} is no aggregate: write es.count(), es.sum({name!r}) or the like",
+                option=name,
+                expected="an aggregate",
+                found=repr(aggregate),
+            )
 
 
 def _check_name(name: str) -> None:

@@ -83,6 +83,7 @@ class MergingWindowSet:
 
     def window_with(self, part: TimeWindow) -> TimeWindow | None:
         """Return the window that has `part` in it, or None. O(windows of the key)."""
+        known: TimeWindow
         for known in self._windows.keys() or ():
             if known.start <= part.start and part.end <= known.end:
                 return known

@@ -37,7 +37,7 @@ from emberstate.runtime.operator.stage_spec import StageSpec
 from emberstate.runtime.rows.outputs import MAIN
 from emberstate.runtime.rows.row import RowType
 from emberstate.runtime.rows.times import MAX_TIME
-from emberstate.spark.driver.job_start import open_job, stage_specs
+from emberstate.spark.driver.job_start import combined_frames, open_job, stage_specs
 from emberstate.spark.driver.notices import Notices
 from emberstate.spark.driver.once_per_batch import once_per_batch
 from emberstate.spark.driver.outputs import StoredOutput, output_frame
@@ -82,7 +82,8 @@ class BatchRunner:
         self._coordinator = open_job(plan, self._specs, self._stages, backend, batch, position)
         self._job = f"{plan.name} at {backend.open_storage().describe()}"
         self._location = self._coordinator.latest.location
-        self.stages = StageRunner(plan, self._specs, spark, backend, self._job, self._location)
+        combined = combined_frames(plan, self._specs, row_types, input)
+        self.stages = StageRunner(plan, self._specs, combined, spark, backend, self._job, self._location)
         self.last_progress: Progress | None = None
         #: Processing-time timers that were waiting at the end of the last batch that ran.
         self.waiting_timers = 0

@@ -20,8 +20,10 @@ from emberstate.runtime.operator.slot import broadcast_operator_name
 from emberstate.runtime.operator.stage_spec import StageSpec
 from emberstate.runtime.rows.outputs import MAIN
 from emberstate.runtime.rows.row import RowType
+from emberstate.spark.driver.combined_frame import CombinedFrame, combined_frame
 from emberstate.spark.driver.recorded_outputs import delivered_as
 from emberstate.spark.driver.source_position import SourcePosition, offsets_before
+from emberstate.spark.plan.aggregate_stage import AggregateStagePlan
 from emberstate.spark.plan.pipeline import PipelinePlan, SavepointStart
 from emberstate.storage.interface import Storage
 
@@ -57,6 +59,21 @@ def stage_specs(
     return specs
 
 
+def combined_frames(
+    plan: PipelinePlan, specs: Sequence[StageSpec], row_types: Sequence[Mapping[str, RowType]], input: RowType
+) -> list[CombinedFrame | None]:
+    """How rows become partial rows, of each stage that has declared aggregates."""
+    frames: list[CombinedFrame | None] = []
+    rows = input
+    for stage, spec, types in zip(plan.stages, specs, row_types, strict=True):
+        if isinstance(stage, AggregateStagePlan):
+            frames.append(combined_frame(stage, rows, follows=spec.follows))
+        else:
+            frames.append(None)
+        rows = types.get(MAIN, rows)
+    return frames
+
+
 def open_job(
     plan: PipelinePlan,
     specs: Sequence[StageSpec],
@@ -80,9 +97,7 @@ def open_job(
     if plan.savepoint is not None and found is None:
         savepoint = _checked_savepoint(plan.savepoint, backend, offsets_before(position, batch))
     else:
-        check_order(
-            found, batch, position.query, position.offsets, first=plan.first_batch, where=storage.describe()
-        )
+        check_order(found, batch, position.query, position.offsets, first=plan.first_batch, where=storage.describe())
     if found is not None:
         _warn_of_idle_option(plan, storage)
         if found.batch is not None and found.batch.id == batch:

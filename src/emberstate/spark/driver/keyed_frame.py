@@ -24,10 +24,11 @@ from emberstate.runtime.rows.columns import (
     BROADCAST_COLUMN,
     INPUT_COLUMN,
     KEY_GROUP_COLUMN,
+    MICROS_COLUMN,
     ORDER_COLUMN,
     ROW_COLUMNS,
     SLOT_COLUMN,
-    TIME_COLUMN,
+    quoted,
 )
 from emberstate.runtime.rows.keyed_input import KeyedInput
 from emberstate.runtime.rows.row import RowType
@@ -58,7 +59,7 @@ def tagged(first: DataFrame, second: DataFrame) -> DataFrame:
 
     parts = []
     for number, frame in enumerate((first, second)):
-        row = F.struct(*(F.col(_quoted(name)) for name in frame.columns))
+        row = F.struct(*(F.col(quoted(name)) for name in frame.columns))
         empty = F.lit(None).cast((second, first)[number].schema)
         rows = [row, empty] if number == 0 else [empty, row]
         parts.append(
@@ -81,15 +82,18 @@ def keyed_frame(frame: DataFrame, stage: StageSpec, anchor: DataFrame | None) ->
     if stage.has_broadcast:
         order.append(INPUT_COLUMN)
     keyed = frame.withColumn(KEY_GROUP_COLUMN, _by_input(stage, _key_group))
+    has_order = ORDER_COLUMN in frame.columns  # partial rows have one
     if stage.follows:
         order.append(ORDER_COLUMN)
     elif stage.inputs[0].event_time is not None:
-        keyed = keyed.withColumn(TIME_COLUMN, _by_input(stage, _time))
-        order += [TIME_COLUMN, ORDER_COLUMN]
+        keyed = keyed.withColumn(MICROS_COLUMN, _by_input(stage, _time))
+        order += [MICROS_COLUMN, ORDER_COLUMN]
     elif order:
         order.append(ORDER_COLUMN)
-    if order:
+    if order and not has_order:
         keyed = keyed.withColumn(ORDER_COLUMN, F.monotonically_increasing_id())
+    elif has_order and not order:
+        keyed = keyed.drop(ORDER_COLUMN)
     slot = F.expr(f"cast({KEY_GROUP_COLUMN} * {stage.parallelism} div {stage.max_parallelism} as int)")
     if stage.has_broadcast:
         everywhere = F.sequence(F.lit(0), F.lit(stage.parallelism - 1))
@@ -101,7 +105,7 @@ def keyed_frame(frame: DataFrame, stage: StageSpec, anchor: DataFrame | None) ->
         descending = [name != INPUT_COLUMN for name in order]  # broadcast rows have the higher number and come first
         placed = placed.sortWithinPartitions(*order, ascending=descending)
     if not stage.has_broadcast:
-        return placed.drop(SLOT_COLUMN, TIME_COLUMN, ORDER_COLUMN)
+        return placed.drop(SLOT_COLUMN, MICROS_COLUMN, ORDER_COLUMN)
     rules = F.when(_is_broadcast(), F.col(ROW_COLUMNS[1])).alias(BROADCAST_COLUMN)
     return placed.select(f"{ROW_COLUMNS[0]}.*", KEY_GROUP_COLUMN, rules)
 
@@ -125,7 +129,7 @@ def _by_input(stage: StageSpec, make: _Make) -> Column:
 def _key_group(stage: StageSpec, input: KeyedInput, prefix: str) -> Column:
     from pyspark.sql import functions as F
 
-    columns = [F.col(prefix + _quoted(name)) for name in input.key_columns]
+    columns = [F.col(prefix + quoted(name)) for name in input.key_columns]
     return key_group_column(columns, stage.key_schema, stage.max_parallelism)
 
 
@@ -144,7 +148,7 @@ def _time(stage: StageSpec, input: KeyedInput, prefix: str) -> Column:
     from pyspark.sql import functions as F
 
     assert input.event_time is not None
-    return event_micros(F.col(prefix + _quoted(input.event_time)), input.zone)
+    return event_micros(F.col(prefix + quoted(input.event_time)), input.zone)
 
 
 def event_micros(time: Column, zone: str | None) -> Column:
@@ -162,9 +166,6 @@ def event_micros(time: Column, zone: str | None) -> Column:
     seconds = (days * 24 + F.hour(utc)) * 3600 + F.minute(utc) * 60
     return seconds * 1_000_000 + (F.date_part(F.lit("SECOND"), utc) * 1_000_000).cast("bigint")
 
-
-def _quoted(name: str) -> str:
-    return f"`{name.replace('`', '``')}`"
 
 
 if TYPE_CHECKING:

@@ -19,7 +19,9 @@ from emberstate.checkpoint.manifest.layout import new_id
 from emberstate.errors import InvariantError
 from emberstate.runtime.operator.slot import agreed_broadcast
 from emberstate.runtime.operator.stage_spec import StageSpec
+from emberstate.spark.driver.aggregate_columns import overflow_error
 from emberstate.spark.driver.anchor import Anchor
+from emberstate.spark.driver.combined_frame import CombinedFrame
 from emberstate.spark.driver.keyed_frame import keyed_frame
 from emberstate.spark.driver.stage_run import StageRun
 from emberstate.spark.plan.pipeline import PipelinePlan
@@ -41,14 +43,17 @@ class StageRunner:
         self,
         plan: PipelinePlan,
         stages: Sequence[StageSpec],
+        combined: Sequence[CombinedFrame | None],
         spark: SparkSession,
         backend: StateBackend,
         job: str,
         location: str,
     ) -> None:
-        """`job` names the job in messages and in ps; `location` is the identity of its location."""
+        """`combined` makes the partial rows of stages with declared aggregates. `job` names the job in messages and in
+        ps; `location` is the identity of its location."""
         self._plan = plan
         self._stages = stages
+        self._combined = combined
         self._backend = backend
         self._job = job
         self._location = location
@@ -90,7 +95,7 @@ class StageRunner:
         stage, batch = self._stages[number], tasks[0].batch.id
         shim = self._shim(frame.sparkSession, number, tasks, side, end_watermark)
         with _slot_errors(stage.name, batch):
-            rows = self._collect(frame, stage, shim)
+            rows = self._collect(frame, number, tasks[0].batch.watermark, shim)
         by_slot = {row.slot: SlotAnswer.from_bytes(bytes(row.answer)) for row in rows}
         if len(rows) != len(tasks) or by_slot.keys() != set(range(len(tasks))):
             raise InvariantError(
@@ -105,15 +110,19 @@ class StageRunner:
         prepared = [*keyed, *agreed_broadcast(stage.name, decoded)]
         return StageRun(time.perf_counter() - started, answers, keyed), prepared
 
-    def _collect(self, frame: DataFrame, stage: StageSpec, shim: SlotShim) -> list[Any]:
+    def _collect(self, frame: DataFrame, number: int, watermark: int | None, shim: SlotShim) -> list[Any]:
         spark = frame.sparkSession
         with plain_execution(spark):
-            anchor = self.anchor.frame(spark)
-            rows = keyed_frame(frame, stage, anchor).mapInArrow(shim, ANSWER_SCHEMA).collect()
+            rows = self._keyed(frame, number, watermark).mapInArrow(shim, ANSWER_SCHEMA).collect()
             if not rows:  # Spark saw in the plan that there is no input, and ran no task
                 frame = spark.createDataFrame(spark.sparkContext.emptyRDD(), frame.schema)
-                rows = keyed_frame(frame, stage, anchor).mapInArrow(shim, ANSWER_SCHEMA).collect()
+                rows = self._keyed(frame, number, watermark).mapInArrow(shim, ANSWER_SCHEMA).collect()
         return rows
+
+    def _keyed(self, frame: DataFrame, number: int, watermark: int | None) -> DataFrame:
+        combined = self._combined[number]
+        rows = frame if combined is None else combined.of(frame, watermark)
+        return keyed_frame(rows, self._stages[number], self.anchor.frame(frame.sparkSession))
 
     def _shim(
         self,
@@ -158,7 +167,7 @@ def _slot_errors(operator: str, batch: int) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        found = emberstate_error(error, f"operator {operator!r}, batch {batch}")
+        found = emberstate_error(error, f"operator {operator!r}, batch {batch}") or overflow_error(error)
         if found is None:
             raise
         raise found.located(operator=operator, batch=batch) from None  # its message has the slot's traceback

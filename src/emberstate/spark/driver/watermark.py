@@ -23,7 +23,7 @@ from typing import NamedTuple
 from emberstate.checkpoint.manifest.model import Batch, Idle, InputTime
 from emberstate.runtime.rows.times import MAX_TIME, MIN_TIME
 from emberstate.spark.plan.pipeline import PipelinePlan
-from emberstate.spark.plan.stage import StagePlan
+from emberstate.spark.plan.stage import KeyedStagePlan
 from emberstate.units import as_micros
 
 
@@ -77,7 +77,7 @@ class _Input(NamedTuple):
     idle_timeout: int | None
 
 
-def _inputs(stage: StagePlan) -> list[_Input]:
+def _inputs(stage: KeyedStagePlan) -> list[_Input]:
     """The inputs of the stage with event time; the second defaults to the settings of the first."""
     lag, timeout = stage.out_of_orderness, stage.idle_timeout
     found = [("first", lag, timeout)]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from emberstate.errors import StateDeclarationError
 from emberstate.runtime.functions.function import ProcessFunction
+from emberstate.spark.plan.aggregate_stage import AggregateStagePlan
 from emberstate.spark.plan.stage import InputPlan, NullKeys, StagePlan, as_columns, as_row_type
 from emberstate.units import Duration, as_duration
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from emberstate.runtime.rows.row import RowType
+    from emberstate.runtime.windows.windowed_rows import WindowedRows
 
     Schema = RowType | str | StructType
 
@@ -32,6 +34,11 @@ class NextStage:
     second: tuple[str, InputPlan] | None = None
     broadcast: str | None = None
 
+    @property
+    def has_key(self) -> bool:
+        """Whether `key_by` was declared."""
+        return self.input is not None and bool(self.input.key_columns)
+
     def keyed_by(self, columns: tuple[str, ...], null_keys: NullKeys) -> NextStage:
         """Key its rows by these columns."""
         if null_keys not in ("refuse", "drop"):
@@ -45,10 +52,9 @@ class NextStage:
         self, column: str, out_of_orderness: Duration, zone: str | None, idle_timeout: Duration | None
     ) -> NextStage:
         """Take event time from this column."""
-        if self.input is None:
-            raise StateDeclarationError("event_time comes after key_by", column=column)
         _check_durations(out_of_orderness, idle_timeout)
-        input = dataclasses.replace(self.input, event_time=column, zone=zone)
+        input = InputPlan(key_columns=()) if self.input is None else self.input
+        input = dataclasses.replace(input, event_time=column, zone=zone)
         return dataclasses.replace(self, input=input, out_of_orderness=out_of_orderness, idle_timeout=idle_timeout)
 
     def connected(
@@ -63,8 +69,9 @@ class NextStage:
     ) -> NextStage:
         """Add a second keyed input."""
         self._check_other(name)
-        if self.input is None:
+        if not self.has_key:
             raise StateDeclarationError("connect comes after key_by")
+        assert self.input is not None
         _check_durations(out_of_orderness, idle_timeout)
         plan = InputPlan(
             key_columns=as_columns(columns),
@@ -96,10 +103,9 @@ class NextStage:
         late_output: str | None,
     ) -> StagePlan:
         """The stage, complete."""
-        if self.input is None:
-            raise StateDeclarationError(
-                f"stage {name!r} has no key: write key_by(…) before process(…)", operator=name
-            )
+        if not self.has_key:
+            raise StateDeclarationError(f"stage {name!r} has no key: write key_by(…) before process(…)", operator=name)
+        assert self.input is not None
         if self.second is not None and (self.second[1].event_time is None) != (self.input.event_time is None):
             raise StateDeclarationError(
                 f"stage {name!r}: either both inputs have an event time, or none", operator=name
@@ -114,6 +120,31 @@ class NextStage:
             output=as_row_type(schema, f"stage {name!r}"),
             side_outputs={side: given for side, given in sides.items() if given is not None},
             late_output=late_output,
+            out_of_orderness=self.out_of_orderness,
+            idle_timeout=self.idle_timeout,
+        )
+
+    def aggregate_stage(
+        self,
+        name: str,
+        aggregates: Mapping[str, Any],
+        *,
+        window: WindowedRows | None,
+        emit: Any,
+    ) -> AggregateStagePlan:
+        """The stage, complete, with declared aggregates instead of a function."""
+        if self.second is not None or self.broadcast is not None:
+            raise StateDeclarationError(
+                f"stage {name!r}: aggregates have one input; connect(…) and broadcast(…) go with functions",
+                operator=name,
+            )
+        return AggregateStagePlan(
+            name=name,
+            input=self.input or InputPlan(key_columns=()),
+            aggregates=aggregates,
+            window=window,
+            emit=emit,
+            late_output=None if window is None else window.late_output,
             out_of_orderness=self.out_of_orderness,
             idle_timeout=self.idle_timeout,
         )

@@ -17,7 +17,7 @@ from emberstate.errors import StateDeclarationError
 from emberstate.keygroups import DEFAULT_MAX_PARALLELISM, check_max_parallelism
 from emberstate.runtime.rows.outputs import MAIN
 from emberstate.runtime.rows.row import RowType
-from emberstate.spark.plan.stage import StagePlan
+from emberstate.spark.plan.stage import KeyedStagePlan
 from emberstate.spark.progress import Progress
 from emberstate.units import Duration, as_duration
 
@@ -52,7 +52,7 @@ class PipelinePlan:
     slot_stall: Duration = "5 minutes"
     policy: ChainPolicy = DEFAULT_POLICY
     clock: Clock = dataclasses.field(default_factory=SystemClock)
-    stages: tuple[StagePlan, ...] = ()
+    stages: tuple[KeyedStagePlan, ...] = ()
     #: The input is finite and comes in order of time: no row is older than one that has come, of either input.
     bounded: bool = False
     sink: Sink | None = None
@@ -116,7 +116,7 @@ class PipelinePlan:
                 f"pipeline {self.name!r} has no sink: add .sink(lambda df, batch_id: …); it may do nothing"
             )
         for stage in self.stages[:-1]:
-            if stage.output is None:
+            if not stage.has_output:
                 raise StateDeclarationError(
                     f"stage {stage.name!r} needs schema=…: the next stage reads its output", operator=stage.name
                 )

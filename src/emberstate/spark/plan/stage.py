@@ -1,13 +1,15 @@
-"""`StagePlan`: a keyed stage as declared, before the columns of its input are known; `spec` adds them.
+"""`KeyedStagePlan`: a keyed stage as declared, before the columns of its input are known; `spec` adds them. `StagePlan`
+is one with a user's function.
 
 Thread safety: immutable values.
 """
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Self
 
 from emberstate.checkpoint.restore.choices import NO_CHOICES, RestoreChoices
 from emberstate.errors import StateDeclarationError
@@ -56,22 +58,63 @@ class InputPlan:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class StagePlan:
-    """One keyed stage."""
+class KeyedStagePlan(abc.ABC):
+    """One keyed stage, whatever runs in it."""
 
     name: str
-    function: ProcessFunction
     input: InputPlan
     #: A second keyed input, with its name.
     second: tuple[str, InputPlan] | None = None
     #: The name of the input whose rows every slot gets.
     broadcast: str | None = None
-    output: RowType | None = None
     side_outputs: Mapping[str, RowType] = dataclasses.field(default_factory=dict)
     late_output: str | None = None
     out_of_orderness: Duration = "0 seconds"
     idle_timeout: Duration | None = None
     choices: RestoreChoices = NO_CHOICES
+
+    @property
+    def has_event_time(self) -> bool:
+        """Whether the stage has event time."""
+        return self.input.event_time is not None
+
+    @property
+    @abc.abstractmethod
+    def has_output(self) -> bool:
+        """Whether it emits rows that a next stage can read."""
+
+    @property
+    @abc.abstractmethod
+    def declared_output(self) -> RowType | None:
+        """The columns of its main output, if they are known before those of its input."""
+
+    @abc.abstractmethod
+    def row_types(self, input: RowType) -> dict[str, RowType]:
+        """The columns of its outputs, by name. The late output has the input's columns unless declared."""
+
+    @abc.abstractmethod
+    def spec(
+        self,
+        first: RowType,
+        others: Mapping[str, RowType],
+        *,
+        parallelism: int,
+        max_parallelism: int,
+    ) -> StageSpec:
+        """The stage with the columns of its inputs; raises if they do not fit."""
+
+    def never_idle(self) -> Self:
+        """The stage without idle timeouts."""
+        second = self.second and (self.second[0], dataclasses.replace(self.second[1], idle_timeout=None))
+        return dataclasses.replace(self, idle_timeout=None, second=second)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class StagePlan(KeyedStagePlan):
+    """A stage that runs a user's function."""
+
+    function: ProcessFunction
+    output: RowType | None = None
 
     def __post_init__(self) -> None:
         label = f"stage {self.name!r}"
@@ -98,17 +141,17 @@ class StagePlan:
             )
 
     @property
-    def has_event_time(self) -> bool:
-        """Whether the stage has event time."""
-        return self.input.event_time is not None
+    def has_output(self) -> bool:
+        """Whether it has a schema."""
+        return self.output is not None
 
-    def never_idle(self) -> StagePlan:
-        """The stage without idle timeouts."""
-        second = self.second and (self.second[0], dataclasses.replace(self.second[1], idle_timeout=None))
-        return dataclasses.replace(self, idle_timeout=None, second=second)
+    @property
+    def declared_output(self) -> RowType | None:
+        """The schema."""
+        return self.output
 
     def row_types(self, input: RowType) -> dict[str, RowType]:
-        """The columns of its outputs, by name. The late output has the input's columns unless declared."""
+        """The columns of its outputs, as declared."""
         types = {} if self.output is None else {MAIN: self.output}
         types.update(self.side_outputs)
         if self.late_output is not None:

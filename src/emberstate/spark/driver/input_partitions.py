@@ -1,0 +1,71 @@
+"""Groups rows within the partitions of a frame, without an exchange.
+
+Spark groups rows by moving those of a group to one place. Partial rows need no such place: the slots merge them. So
+the frame claims to be partitioned by the grouping columns already, and Spark's `groupBy` stays within each partition:
+one hash aggregation before the one exchange to the slots.
+
+Of Spark's internals this needs a logical plan over an RDD whose partitioning can be said. If a version of Spark
+differs, a warning says so once, and `groupBy` exchanges rows itself: a cost, no other result.
+
+Thread safety: the driver's threads.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from emberstate.runtime.rows.columns import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame
+
+_log = logging.getLogger("emberstate.spark")
+
+#: Where a `LogicalRDD` has its partitioning.
+_PARTITIONING: Final = 2
+
+_told = False
+
+
+def as_if_grouped(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
+    """The rows of `frame`, which claims that equal values of `columns` are in one partition.
+
+    What is grouped by these columns, and possibly more, is therefore grouped within each partition.
+    """
+    global _told
+    try:
+        return _claimed(frame, columns)
+    except Exception as error:
+        if not _told:
+            _told = True
+            _log.warning(
+                "Rows cannot be combined within partitions with this version of Spark (%s: %s). Results are right, but "
+                "batches of aggregates exchange rows twice.",
+                type(error).__name__, error,
+            )  # fmt: skip
+        return frame.select(*(quoted(name) for name in frame.columns))
+
+
+def _claimed(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
+    from pyspark.sql import DataFrame
+
+    spark = frame.sparkSession
+    jvm, gateway = spark.sparkContext._jvm, spark.sparkContext._gateway
+    assert jvm is not None and gateway is not None
+    rows = frame._jdf.queryExecution().toRdd()
+    partitions = rows.getNumPartitions()
+    if not partitions:
+        return frame
+    made = spark._jsparkSession.internalCreateDataFrame(rows, frame._jdf.schema(), False)
+    plan = made.queryExecution().logical()
+    output = plan.output()
+    positions = [frame.columns.index(name) for name in columns]
+    attributes = jvm.PythonUtils.toSeq([output.apply(position) for position in positions])
+    partitioning = jvm.org.apache.spark.sql.catalyst.plans.physical.HashPartitioning(attributes, partitions)
+    parts = gateway.new_array(jvm.java.lang.Object, plan.productArity())
+    for number in range(plan.productArity()):
+        parts[number] = partitioning if number == _PARTITIONING else plan.productElement(number)
+    return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plan.makeCopy(parts)), spark)
