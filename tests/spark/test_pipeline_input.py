@@ -33,56 +33,56 @@ def test_null_keys(stream: Stream) -> None:
     """Catches: rows without a key that vanish uncounted, or share a state as if null were a key."""
     given = events(20)
     stream.add([*given[:10], (None, given[10][1], 1), *given[11:]])
-    with pytest.raises(StreamingQueryException, match=r"(?s)RowTypeError.*key column 'key' is null"):
+    with pytest.raises(StreamingQueryException, match="RowTypeError"):
         stream.drain(made(stream))
-    with pytest.raises(RowTypeError, match="key column 'key' is null"):
+    with raising(RowTypeError, column="key"):
         made(stream).run(stream.static())
     kept = Kept()
     (progress,) = made(stream, kept, null_keys="drop").run(stream.static())
     assert sorted(kept.rows) == sorted(totals([*given[:10], *given[11:]]))
     assert (progress.null_keys, progress.rows_in) == (1, 19)
-    with pytest.raises(StateDeclarationError, match="refuse"):
+    with raising(StateDeclarationError, "null_keys"):
         made(stream, null_keys="ignore")
 
 
 def test_null_and_late_times(stream: Stream) -> None:
     """Catches: rows without a time that are lost on the way; late rows that are dropped uncounted."""
     frame = stream.spark.createDataFrame([("a", at(0), 1), ("a", None, 1)], EVENTS)
-    with pytest.raises(RowTypeError, match="event time 'ts' is null"):
+    with raising(RowTypeError, column="ts"):
         made(stream).run(frame)
-    with pytest.raises(RowTypeError, match="event time 'ts' is null"):
+    with raising(RowTypeError, column="ts"):
         made(stream).run(frame, batches=2)
 
 
 @pytest.mark.parametrize(
-    ("columns", "message"),
+    ("columns", "column", "word"),
     [
-        ("card string, ts timestamp, value bigint", "no column 'key'; the input has"),
-        ("key string, value bigint", "no column 'ts'"),
-        ("key string, ts date, value bigint", "'ts' must be a timestamp, it is date"),
-        ("key string, ts timestamp_ntz, value bigint", "of which zone"),
-        ("key string, ts timestamp, value bigint, __slot int", "'__slot' is reserved"),
-        ("key string, ts timestamp, value bigint, __Time int", "'__Time' is reserved"),
-        ("key string, ts timestamp, value bigint, v variant", "column 'v' is variant"),
-        ("key string collate UNICODE_CI, ts timestamp, value bigint", "(?i)collat"),
-        ("key map<string,int>, ts timestamp, value bigint", "(?i)cannot be a key|map"),
+        ("card string, ts timestamp, value bigint", "key", ""),
+        ("key string, value bigint", "ts", ""),
+        ("key string, ts date, value bigint", "ts", "date"),
+        ("key string, ts timestamp_ntz, value bigint", "ts", "zone"),
+        ("key string, ts timestamp, value bigint, __slot int", "__slot", ""),
+        ("key string, ts timestamp, value bigint, __Time int", "__Time", ""),
+        ("key string, ts timestamp, value bigint, v variant", "v", "variant"),
+        ("key string collate UNICODE_CI, ts timestamp, value bigint", "key", "collate"),
+        ("key map<string,int>, ts timestamp, value bigint", None, "map<string,int>"),
     ],
 )
-def test_columns_are_checked_before_anything_runs(stream: Stream, columns: str, message: str) -> None:
+def test_columns_are_checked_before_anything_runs(stream: Stream, columns: str, column: str | None, word: str) -> None:
     """Catches: a column that is missing, of the wrong type or in the way, found out in a task, or never."""
     stream.schema = columns
-    with pytest.raises(StateDeclarationError, match=message):
+    with raising(StateDeclarationError, word, column=column):
         stream.start(made(stream))
-    with pytest.raises(StateDeclarationError, match=message):
+    with raising(StateDeclarationError, word, column=column):
         made(stream).run(stream.static())
 
 
 def test_what_makes_no_pipeline_is_refused_when_it_is_built(stream: Stream) -> None:
     """Catches: a mistake that is found out by the first batch at night."""
     pipeline = stream.pipeline()
-    with pytest.raises(StateDeclarationError, match="key_by"):
+    with raising(StateDeclarationError, operator="totals", option="key_by"):
         pipeline.process("totals", Totals(), TOTALS)
-    with pytest.raises(StateDeclarationError, match="key_by"):
+    with raising(StateDeclarationError, operator="totals", option="key_by"):
         pipeline.event_time("ts").process("totals", Totals(), TOTALS)
     minutes = es.TumblingEventTimeWindows.of("1 minute")
     with raising(StateDeclarationError, operator="n"):
@@ -102,28 +102,28 @@ def test_what_makes_no_pipeline_is_refused_when_it_is_built(stream: Stream) -> N
         timed.window(minutes).aggregate("n", schema=es.count())
     with raising(StateDeclarationError, operator="n", column="nothing"):
         timed.aggregate("n", n=es.sum("nothing")).sink(Kept()).run(stream.static())
-    with pytest.raises(StateDeclarationError, match="instance"):
+    with raising(StateDeclarationError, operator="totals", expected="an instance"):
         pipeline.key_by("key").process("totals", Totals, TOTALS)  # type: ignore[arg-type]
-    with pytest.raises(StateDeclarationError, match="each once"):
+    with raising(StateDeclarationError, option="key_by", found=("key", "key")):
         pipeline.key_by("key", "key")
-    with pytest.raises(StateDeclarationError, match="no sink"):
+    with raising(StateDeclarationError, option="sink"):
         pipeline.key_by("key").process("totals", Totals(), TOTALS).run(stream.static())
-    with pytest.raises(StateDeclarationError, match="no stage"):
+    with raising(StateDeclarationError, option="process"):
         pipeline.sink(Kept()).run(stream.static())
-    with pytest.raises(StateDeclarationError, match="different names"):
+    with raising(StateDeclarationError, found=["totals", "totals"]):
         stage = pipeline.key_by("key").process("totals", Totals(), EVENTS)
         stage.key_by("key").process("totals", Totals(), TOTALS)
-    with pytest.raises(StateDeclarationError, match="no column 'card'"):
+    with raising(StateDeclarationError, column="card"):
         pipeline.key_by("key").process("totals", Totals(), TOTALS).key_by("card").process("more", Totals(), TOTALS)
-    with pytest.raises(StateDeclarationError, match="no side output 'late'"):
+    with raising(StateDeclarationError, option="side_sink", found="late"):
         pipeline.key_by("key").process("totals", Totals(), TOTALS).side_sink("late", Kept())
-    with pytest.raises(StateDeclarationError, match="is a function"):
+    with raising(StateDeclarationError, option="sink"):
         pipeline.sink("a table")  # type: ignore[arg-type]
-    with pytest.raises(StateDeclarationError, match="parallelism"):
+    with raising(StateDeclarationError, option="parallelism"):
         stream.pipeline(parallelism=0)
-    with pytest.raises(StateDeclarationError, match="state backend"):
+    with raising(StateDeclarationError, option="state_backend"):
         es.Pipeline("job", "a path")  # type: ignore[arg-type]
-    with pytest.raises(StateDeclarationError, match="event time"):
+    with raising(StateDeclarationError, option="event_time"):
         pipeline.key_by("key").window(es.TumblingEventTimeWindows.of("1 minute"))
 
 
@@ -153,8 +153,10 @@ def test_wall_times_are_of_the_zone_that_was_named(stream: Stream) -> None:
     )
     kept = Kept()
     stage = stream.pipeline().key_by("key").event_time("ts", zone="Europe/Berlin")
-    progress = stage.process("seen", Seen(), "value bigint, at timestamp, wall timestamp_ntz").sink(kept).run(
-        frame.orderBy(frame.value.desc()), batches=4
+    progress = (
+        stage.process("seen", Seen(), "value bigint, at timestamp, wall timestamp_ntz")
+        .sink(kept)
+        .run(frame.orderBy(frame.value.desc()), batches=4)
     )
     berlin = datetime.timezone(datetime.timedelta(hours=1))
     assert kept.rows == [
@@ -198,7 +200,7 @@ def test_event_time_timers_need_an_event_time_somewhere(stream: Stream) -> None:
     """Catches: timers that never fire, and leak; a stage that is refused though it follows another's event time."""
     stream.add(events(30, keys=3))
     kept = Kept()
-    with pytest.raises(UserFunctionError, match="nothing has an event time"):
+    with raising(UserFunctionError, option="event_time"):
         stream.pipeline().key_by("key").process("bursts", Bursts(), BURSTS).sink(kept).run(stream.static())
     first = stream.pipeline().key_by("key").event_time("ts").process("bursts", Bursts(), BURSTS)
     first.key_by("key").process("ends", Ends(), "key string, end timestamp").sink(kept).run(stream.static())

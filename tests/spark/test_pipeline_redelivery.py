@@ -182,9 +182,9 @@ def test_a_batch_of_an_earlier_version_goes_to_the_same_program_only(
     monkeypatch.undo()
     storage = stream.backend().open_storage()
     assert read_checkpoint(storage, max(checkpoint_numbers(storage))).stages == ()
-    with pytest.raises(RestoreRefusedError, match=r"had the operators.*Start once with the old program"):
+    with pytest.raises(RestoreRefusedError, match="Start once with the old program"):
         counted(stream, sink).key_by("key").process("again", Echo(), TOTALS)(given, 0)
-    with pytest.raises(RestoreRefusedError, match=r"with the columns \(.*Start once with the old program"):
+    with pytest.raises(RestoreRefusedError, match="Start once with the old program"):
         counted(stream, sink, "key string, total bigint, seen bigint, more int")(given, 0)
     assert sink.deliveries == {}
     counted(stream, sink)(given, 0)

@@ -123,12 +123,16 @@ def ticks_of(
 
     available_now = bool((trigger or {}).get("availableNow"))
     if at_end not in ("wait", "close"):
-        raise StateDeclarationError(f"at_end: expected 'wait' or 'close', got {at_end!r}")
+        raise StateDeclarationError(
+            f"at_end: expected 'wait' or 'close', got {at_end!r}", option="at_end", found=at_end
+        )
     timed = plan.event_time_stage is not None
     if at_end == "close" and not (available_now and timed and CAN_CLOSE):
         raise StateDeclarationError(
             "at_end='close' closes windows in event time when all that is available has been read: it goes with "
-            "event_time(…) and trigger={'availableNow': True}, from Spark 4.2 on"
+            "event_time(…) and trigger={'availableNow': True}, from Spark 4.2 on",
+            option="at_end",
+            found=at_end,
         )
     ticks = Ticks(plan, spark, heartbeat, available_now, at_end)
     closing = available_now and timed and CAN_CLOSE
@@ -137,7 +141,11 @@ def ticks_of(
         return ticks if there or heartbeat is not None or closing else None
     if heartbeat is not None or at_end == "close":
         asked = "at_end='close'" if heartbeat is None else "heartbeat"
-        raise StateDeclarationError(f"{asked} needs a source of ticks, and the query at {checkpoint} {_NO_SOURCE}.")
+        raise StateDeclarationError(
+            f"{asked} needs a source of ticks, and the query at {checkpoint} {_NO_SOURCE}.",
+            path=checkpoint,
+            option="at_end" if heartbeat is None else "heartbeat",
+        )
     if closing:
         _log.warning(
             "Windows that the last rows would close stay open until there is more data: that needs a source of ticks, "
@@ -149,7 +157,8 @@ def ticks_of(
 def _milliseconds(heartbeat: Duration) -> int:
     milliseconds = as_duration(heartbeat, "heartbeat").total_seconds() * 1000
     if milliseconds < 100:
-        raise StateDeclarationError(f"heartbeat: expected at least 100 milliseconds, got {heartbeat!r}")
+        what = f"heartbeat: expected at least 100 milliseconds, got {heartbeat!r}"
+        raise StateDeclarationError(what, option="heartbeat")
     return int(milliseconds)
 
 

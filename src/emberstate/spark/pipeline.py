@@ -109,7 +109,8 @@ class Pipeline:
 
     def __reduce__(self) -> Any:
         raise StateDeclarationError(
-            f"pipeline {self.name!r} cannot be pickled, as foreachBatch of Spark Connect does: {NO_CONNECT}"
+            f"pipeline {self.name!r} cannot be pickled, as foreachBatch of Spark Connect does: {NO_CONNECT}",
+            found="Spark Connect",
         )
 
     def __repr__(self) -> str:
@@ -325,7 +326,7 @@ class Pipeline:
     def _check_timed(self, assigner: WindowAssigner, how: str) -> None:
         if assigner.is_event_time and (self._next.input is None or self._next.input.event_time is None):
             kind = type(assigner).__name__
-            raise StateDeclarationError(f"{kind} needs an event time: write {how}")
+            raise StateDeclarationError(f"{kind} needs an event time: write {how}", option="event_time")
 
     # -- sinks, and where it starts -------------------------------------------------------------------------
 
@@ -349,7 +350,8 @@ class Pipeline:
             if (output in one.side_outputs or output == one.late_output) and stage in (None, one.name)
         ]  # fmt: skip
         if not found:
-            raise StateDeclarationError(f"there is no side output {output!r} in {stage or 'any stage'}", operator=stage)
+            what = f"there is no side output {output!r} in {stage or 'any stage'}"
+            raise StateDeclarationError(what, operator=stage, option="side_sink", found=output)
         sinks = {**self._plan.side_sinks, (found[-1], output): checked_sink(sink)}
         return self._with(dataclasses.replace(self._plan, side_sinks=sinks))
 
@@ -382,7 +384,8 @@ class Pipeline:
         Without it, a query that finds no state at a batch other than 0 is rejected: its state is elsewhere, or lost.
         """
         if type(batch) is not int or batch < 0:
-            raise StateDeclarationError(f"starting_empty_at: expected the number of a batch, got {batch!r}")
+            what = f"starting_empty_at: expected the number of a batch, got {batch!r}"
+            raise StateDeclarationError(what, option="starting_empty_at")
         return self._with(dataclasses.replace(self._plan, first_batch=batch))
 
     def restore(
@@ -542,9 +545,7 @@ class Pipeline:
         frame = self.inputs(df, **(inputs or {}))
         types = input_row_types(self._plan, frame)
         close = save_as is None if at_end is None else at_end == "close"
-        return run_static(
-            self._plan, frame, types, batches=batches, savepoint=savepoint, save_as=save_as, close=close
-        )
+        return run_static(self._plan, frame, types, batches=batches, savepoint=savepoint, save_as=save_as, close=close)
 
     def savepoint(self, name: str) -> None:
         """Copy the latest checkpoint of the running stream to a savepoint; for any thread."""

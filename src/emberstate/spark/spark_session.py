@@ -51,7 +51,8 @@ NO_CONNECT: Final = (
 def refuse_connect(given: object) -> None:
     """Raise for a DataFrame or session of Spark Connect."""
     if type(given).__module__.startswith("pyspark.sql.connect"):
-        raise StateDeclarationError(f"got a {type(given).__name__} of Spark Connect: {NO_CONNECT}")
+        what = f"got a {type(given).__name__} of Spark Connect: {NO_CONNECT}"
+        raise StateDeclarationError(what, found="Spark Connect")
 
 
 def is_local(spark: SparkSession) -> bool:
@@ -77,7 +78,8 @@ def session(name: str, *, master: str | None = None, settings: dict[str, str] | 
     from pyspark.sql import SparkSession
 
     if os.environ.get("SPARK_REMOTE"):
-        raise StateDeclarationError(f"SPARK_REMOTE is set, which asks for Spark Connect: {NO_CONNECT}")
+        what = f"SPARK_REMOTE is set, which asks for Spark Connect: {NO_CONNECT}"
+        raise StateDeclarationError(what, option="SPARK_REMOTE", found="Spark Connect")
     ensure_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # otherwise a Python that may lack this library
     builder = SparkSession.builder.appName(name)

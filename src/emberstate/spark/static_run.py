@@ -51,7 +51,7 @@ def run_static(
 ) -> list[Progress]:
     """Run all rows; see `Pipeline.run`."""
     if type(batches) is not int or batches < 1:
-        raise StateDeclarationError(f"batches: expected a positive number, got {batches!r}")
+        raise StateDeclarationError(f"batches: expected a positive number, got {batches!r}", option="batches")
     scratch = plan.backend.scratch()
     start = None if savepoint is None else SavepointStart(savepoint, plan.backend, "elsewhere")
     # Its slots are of no use afterwards.
@@ -60,9 +60,7 @@ def run_static(
     stages = tuple(stage.never_idle() for stage in plan.stages)
     try:
         runner = BatchRunner(
-            dataclasses.replace(
-                plan, stages=stages, savepoint=start, first_batch=0, slot_idle=idle, bounded=True
-            ),
+            dataclasses.replace(plan, stages=stages, savepoint=start, first_batch=0, slot_idle=idle, bounded=True),
             df.sparkSession,
             *row_types,
             scratch,
@@ -103,7 +101,8 @@ def _split(plan: PipelinePlan, df: DataFrame, batches: int) -> Iterator[DataFram
     tagged = plan.other_input is not None
     if stage.input.event_time is None or (tagged and stage.second is None):
         if tagged:
-            raise StateDeclarationError("two inputs can be split only by the event time of both: use batches=1")
+            what = "two inputs can be split only by the event time of both: use batches=1"
+            raise StateDeclarationError(what, option="batches")
         keys = [F.col(f"`{name}`") for name in stage.input.key_columns]
         part = F.pmod(F.xxhash64(*(key.cast("string") for key in keys), F.lit("run")), F.lit(batches))
         for number in range(batches):

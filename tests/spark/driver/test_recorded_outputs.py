@@ -16,6 +16,7 @@ from emberstate.spark.driver.once_per_batch import once_per_batch
 from emberstate.spark.driver.recorded_outputs import RowTypes, changed, delivered_as
 from emberstate.spark.driver.source_position import BY_HAND
 from emberstate.storage.memory import MemoryStorage
+from tests.raising import raising
 
 STORAGE = MemoryStorage()
 OPENED = CheckpointCoordinator.open(
@@ -50,23 +51,23 @@ def test_the_recorded_schemas_are_taken() -> None:
 )
 def test_other_outputs_are_refused(now: list[Stage]) -> None:
     """Catches: rows that reach no sink, or a sink that gets an empty frame for rows of another output."""
-    with pytest.raises(RestoreRefusedError, match="Start once with the old program"):
+    with raising(RestoreRefusedError, "Start once with the old program", checkpoint=1):
         delivered([A], now)
 
 
 def test_a_record_that_is_no_schema_is_damage() -> None:
     """Catches: a manifest that was tampered with blamed on the program."""
-    with pytest.raises(CorruptionError, match="checkpoint 1 of job 'job'"):
+    with raising(CorruptionError, checkpoint=1, found="integr"):
         delivered([Stage("a", {"main": "x integr"})], [A])
 
 
 def test_two_ways_to_start_are_refused() -> None:
     """Catches: one of two contradicting options forgotten."""
     pipeline = es.Pipeline("job", es.MemoryStateBackend())
-    with pytest.raises(StateDeclarationError, match="one of from_savepoint and starting_empty_at"):
+    with raising(StateDeclarationError, option="starting_empty_at"):
         pipeline.starting_empty_at(3).from_savepoint("s")
     for wrong in (-1, True, "3", None):
-        with pytest.raises(StateDeclarationError, match="number of a batch"):
+        with raising(StateDeclarationError, option="starting_empty_at"):
             pipeline.starting_empty_at(wrong)  # type: ignore[arg-type]
 
 

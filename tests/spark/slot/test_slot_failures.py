@@ -19,12 +19,12 @@ from emberstate.errors import (
     InstallationError,
     RowTypeError,
     SlotError,
-    StateTypeError,
     StorageError,
     UserFunctionError,
 )
 from emberstate.spark.slot.failure import emberstate_error, failure_of, noting_place, raised
 from emberstate.spark.slot.messages import program_digest
+from tests.raising import raising
 from tests.spark.slot.slot_job import Job, batch_of
 from tests.spark.slot.slot_world import World, open_world
 
@@ -65,9 +65,9 @@ def test_other_ways_to_fail_keep_their_class(world: World) -> None:
     pid = world.pid(job)
     with pytest.raises(UserFunctionError, match=r"SystemExit: 3\n  in: .*\nTraceback.*(\n.*)*in process_element"):
         job.attempted([("a", 1, "exit")])
-    with pytest.raises((StateTypeError, UserFunctionError), match="nothing to add"):
+    with raising(UserFunctionError, state="total", key="a", batch=1):
         job.attempted([("a", 1, "wrong type")])
-    with pytest.raises(RowTypeError, match="a batch has no column 'key'"):
+    with raising(RowTypeError, column="key", batch=1):
         job.send(job.request(job.begin()), iter([pa.record_batch({"other": [1]})]))
     assert job.run([("a", 2, "")])[1] == {"a": 3} and world.pid(job) == pid
 
@@ -86,7 +86,7 @@ def test_a_failure_reaches_a_task_that_has_much_more_to_send(world: World) -> No
             yield batch
 
     for _ in range(2):
-        with pytest.raises(UserFunctionError, match="raised ValueError: xxx") as caught:
+        with raising(UserFunctionError, "ValueError: xxx", key="a", batch=0) as caught:
             job.send(job.request(job.begin()), batches())
         assert 1_000_000 < len(str(caught.value)) < 1_200_000
         assert "characters left out" in str(caught.value)
@@ -126,7 +126,7 @@ def test_a_missing_module_says_which_and_how_to_ship_it(world: World, monkeypatc
     with monkeypatch.context() as here:
         here.syspath_prepend(str(folder))
         job = world.job(function=importlib.import_module("rules_of_mine").Mine())
-    with pytest.raises(InstallationError, match=r"'rules_of_mine'.*--py-files or spark") as caught:
+    with raising(InstallationError, "'rules_of_mine'.*--py-files", operator="sums") as caught:
         job.attempted([("a", 1, "")])
     assert (caught.value.operator, caught.value.slot, caught.value.batch) == ("sums", 0, 0)
     monkeypatch.syspath_prepend(str(folder))
@@ -144,7 +144,7 @@ def test_a_program_that_cannot_be_loaded_is_refused_with_its_reason(world: World
     ):
         with pytest.raises(error, match=said):
             with_program(job, program).attempted([("a", 1, "")])
-    with pytest.raises(CorruptionError, match="digest"):
+    with raising(CorruptionError, "digest", slot=0):
         job.attempted([("a", 1, "")], program=program_digest(good))
     assert with_program(job, good).run([("a", 1, "")])[1] == {"a": 1}
 
@@ -156,11 +156,11 @@ def test_a_slot_that_cannot_start_says_what_it_printed(world: World, monkeypatch
     (folder / "msgspec.py").write_text("raise RuntimeError('this module is broken')\n")
     job = world.job()
     monkeypatch.syspath_prepend(str(folder))
-    with pytest.raises(SlotError, match=r"(?s)ended with exit status 1; it printed:.*this module is broken"):
+    with raising(SlotError, "this module is broken", slot=0, batch=0):
         job.attempted([("a", 1, "")])
     monkeypatch.undo()
     monkeypatch.setattr(sys, "executable", str(folder / "no python"))
-    with pytest.raises(SlotError, match="no python"):
+    with raising(SlotError, "no python", slot=0):
         job.attempted([("a", 1, "")])
 
 

@@ -16,6 +16,7 @@ import pytest
 from emberstate.errors import SlotError
 from emberstate.spark.slot.process_watch import ProcessId, ProcessWatch
 from tests.patience import PATIENCE
+from tests.raising import raising
 from tests.spark.slot.slot_job import Rows, Sums, batch_of
 from tests.spark.slot.slot_world import Say, World, heard, is_bound, open_world, slot_pids, wait_for_end
 from tests.spark.spark_session import wait_for
@@ -101,7 +102,7 @@ def test_a_slot_that_dies_of_a_row_says_so(world: World) -> None:
     job = world.job()
     job.run([("a", 1, "")])
     pid = world.pid(job)
-    with pytest.raises(SlotError, match=f"batch 1: its process ended .*process {pid} was ended by SIGKILL"):
+    with raising(SlotError, f"process {pid} .*SIGKILL", batch=1):
         job.attempted([("a", 1, "die")])
     assert job.run([("a", 2, "")])[1] == {"a": 3}
 

@@ -23,6 +23,7 @@ from emberstate.spark.slot.frames import ConnectionEndedError, FrameType, receiv
 from emberstate.spark.slot.messages import HELLO_SIZE, Hello, SlotAnswer, SlotEnd, SlotFailure
 from emberstate.spark.slot.spawn import spawn
 from tests.patience import PATIENCE
+from tests.raising import raising
 from tests.spark.slot.slot_functions import Both, Noting
 from tests.spark.slot.slot_job import SCHEMA, Job, Rows, Sums, acknowledgements, batch_of, stream_of
 from tests.spark.slot.slot_world import Say, World, heard, is_bound, open_world, wait_for_end
@@ -104,7 +105,7 @@ def test_null_keys_are_dropped_and_counted_or_refused(world: World) -> None:
     assert acknowledgements(answer)[0].counts["null_keys"] == 3
     job.drop_null_keys = False
     job.open()
-    with pytest.raises(RowTypeError, match="key column 'key' is null"):
+    with raising(RowTypeError, column="key", batch=1):
         job.attempted(rows)
 
 
@@ -234,7 +235,7 @@ def test_a_later_incarnation_gets_a_new_process_and_an_older_one_is_fenced(world
     outcome = zombie.ended()
     assert isinstance(outcome, SlotError) and f"superseded by incarnation {old + 1}" in str(outcome)
     assert world.pid(job) != first
-    with pytest.raises(FencedError, match=f"serves incarnation {old + 1} of the job.* of incarnation {old}"):
+    with raising(FencedError, f"incarnation {old + 1} .* incarnation {old}", slot=0, batch=2):
         job.attempted([("a", 4, "")], incarnation=old)
     assert job.run([("a", 8, "")])[1] == {"a": 11}
 

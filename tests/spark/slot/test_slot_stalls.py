@@ -16,6 +16,7 @@ from emberstate.errors import SlotError
 from emberstate.spark.slot.peer import SlotPeer
 from emberstate.spark.slot.progress import ProgressPage, read_progress
 from emberstate.spark.slot.watch import StalledError, WatchedConnection
+from tests.raising import raising
 from tests.spark.slot.slot_job import batch_of
 from tests.spark.slot.slot_world import Say, World, heard, open_world, wait_for_end
 from tests.spark.spark_session import wait_for
@@ -99,7 +100,7 @@ def test_a_slot_that_is_stopped_among_its_rows_is_ended_and_the_batch_is_exact(w
         os.kill(pid, signal.SIGSTOP)
         wait_for(lambda: is_stopped(pid), "its stop")
 
-    with pytest.raises(SlotError, match=r"state T \(stopped\).*Nothing is lost") as caught:
+    with raising(SlotError, r"state T \(stopped\)", slot=0, batch=1) as caught:
         job.send(job.request(job.begin()), batches())
     assert (caught.value.operator, caught.value.slot, caught.value.batch) == ("sums", 0, 1)
     wait_for_end(pid)

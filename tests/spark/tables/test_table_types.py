@@ -39,6 +39,7 @@ from emberstate.spark.tables.types import (
 from tests.checkpoint.offline.test_typed_values import may_lose_none
 from tests.codec.typed_values import canon, cases
 from tests.effort import examples
+from tests.raising import raising
 
 
 @settings(max_examples=examples(150))
@@ -96,9 +97,9 @@ def test_a_schema_of_the_user_chooses_columns() -> None:
     """Catches: a column that is invented, or read as another type."""
     there = StructType([StructField("key", StringType()), StructField("value", LongType())])
     check_chosen(StructType([StructField("value", LongType(), False)]), there)
-    with pytest.raises(StateDeclarationError, match=r"column 'valu', the table has \['key', 'value'\]"):
+    with raising(StateDeclarationError, column="valu"):
         check_chosen(StructType([StructField("valu", LongType())]), there)
-    with pytest.raises(StateDeclarationError, match="column value as string, the table as bigint"):
+    with raising(StateDeclarationError, column="value", expected="bigint", found="string"):
         check_chosen(StructType([StructField("value", StringType())]), there)
 
 
@@ -118,17 +119,19 @@ def test_types_of_states_follow_from_columns(name: str, type_: Any) -> None:
     codec_for(found)
 
 
-@pytest.mark.parametrize("name", ["struct<a:int>", "array<struct<a:int>>", "void"])
-def test_types_that_say_too_little_are_refused(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "found"), [("struct<a:int>", "struct<a:int>"), ("array<struct<a:int>>", "struct<a:int>"), ("void", "void")]
+)
+def test_types_that_say_too_little_are_refused(name: str, found: str) -> None:
     """Catches: a struct that is stored as some class that the job does not have."""
-    with pytest.raises(StateDeclarationError, match=r"bootstrap_savepoint|cast it"):
+    with raising(StateDeclarationError, found=found):
         state_type(parse_type(name), "column 'c'")
 
 
 def test_collated_strings_are_no_keys() -> None:
     """Catches: a collation that Arrow forgets, so that keys hash otherwise than in Spark."""
     schema = StructType([StructField("k", StringType("UTF8_LCASE"))])
-    with pytest.raises(StateDeclarationError, match="collate"):
+    with raising(StateDeclarationError, "collate"):
         check_key_types(schema, ["k"])
 
 
@@ -146,25 +149,25 @@ def test_key_groups(text: str, groups: list[int]) -> None:
 @pytest.mark.parametrize("text", ["", "a", "1-", "-1", "3-1", "1,,2", "1.5", "0-99999999999", "１"])
 def test_key_groups_that_are_none(text: str) -> None:
     """Catches: a typo that reads everything or nothing."""
-    with pytest.raises(StateDeclarationError, match="numbers and ranges"):
+    with raising(StateDeclarationError, option="key_groups", found=text):
         key_groups({"key_groups": text})
 
 
 def test_options_that_make_no_sense_are_refused() -> None:
     """Catches: an option that is silently ignored."""
-    with pytest.raises(StateDeclarationError, match="no option 'keygroups'; did you mean 'key_groups'"):
+    with raising(StateDeclarationError, option="keygroups", expected="key_groups"):
         check_options({"path": "x", "keyGroups": "1"}, READ_OPTIONS)
-    with pytest.raises(StateDeclarationError, match="no option 'zzz'; The options are path"):
+    with raising(StateDeclarationError, option="zzz", expected=None):
         check_options({"zzz": "1"}, WRITE_OPTIONS)
     assert check_options({"PATH": "x", "State": "s"}, READ_OPTIONS) == {"path": "x", "state": "s"}
     assert checkpoint_number({}) is checkpoint_number({"checkpoint": "Latest"}) is None
     assert checkpoint_number({"checkpoint": "17"}) == 17
     for text in ("newest", "0", "-1", "1.0"):
-        with pytest.raises(StateDeclarationError, match="the number of a checkpoint, or latest"):
+        with raising(StateDeclarationError, option="checkpoint", found=text):
             checkpoint_number({"checkpoint": text})
-    with pytest.raises(StateDeclarationError, match="whole number from 1"):
+    with raising(StateDeclarationError, option="partitions", found="0"):
         number({"partitions": "0"}, "partitions", 1)
     assert kind_of_state({}) == "value"
     assert kind_of_state({"user_key": "u"}) == "map"
-    with pytest.raises(StateDeclarationError, match="one of value, list, map"):
+    with raising(StateDeclarationError, option="kind", found="reducing"):
         kind_of_state({"kind": "reducing"})

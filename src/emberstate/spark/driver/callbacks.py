@@ -31,14 +31,16 @@ def _check(given: Any, arguments: tuple[str, ...], what: str) -> None:
     """Raise now instead of after the first batch."""
     wanted = f"a {what} is a function of {' and '.join(arguments)}, called as {what}({', '.join(arguments)})"
     if not callable(given):
-        raise StateDeclarationError(f"{wanted}; got {given!r:.200}, which cannot be called")
+        raise StateDeclarationError(f"{wanted}; got {given!r:.200}, which cannot be called", option=what)
     name = getattr(given, "__qualname__", type(given).__qualname__)
     method = given if inspect.isroutine(given) or isinstance(given, type) else type(given).__call__
     if any(is_one(method) for is_one in _CALLED_IN_VAIN):
-        raise StateDeclarationError(f"{wanted}; {name} is async or a generator: a call would do nothing")
+        text = f"{wanted}; {name} is async or a generator: a call would do nothing"
+        raise StateDeclarationError(text, option=what, found="async or a generator")
     try:
         inspect.signature(given).bind(*arguments)
     except TypeError as error:
-        raise StateDeclarationError(f"{wanted}; {name}{inspect.signature(given)} cannot: {error}") from None
+        text = f"{wanted}; {name}{inspect.signature(given)} cannot: {error}"
+        raise StateDeclarationError(text, option=what) from None
     except ValueError:
         pass  # a function of C without a signature

@@ -57,7 +57,8 @@ def delivered_as(storage: Storage, manifest: Manifest, stages: Sequence[Stage], 
     try:
         then = sent_to_sinks(manifest.stages)
     except StateDeclarationError as error:
-        raise CorruptionError(f"{manifest.describe()}: the schema of an output is invalid: {error!s:.300}") from None
+        what = f"{manifest.describe()}: the schema of an output is invalid: {error!s:.300}"
+        raise CorruptionError(what, checkpoint=manifest.number).located(**error.place) from None
     if then.keys() != now.keys():
         raise _refused(manifest, f"gave the outputs {_names(then)}, this program gives {_names(now)}")
     return then

@@ -104,7 +104,8 @@ class NextStage:
     ) -> StagePlan:
         """The stage, complete."""
         if not self.has_key:
-            raise StateDeclarationError(f"stage {name!r} has no key: write key_by(…) before process(…)", operator=name)
+            what = f"stage {name!r} has no key: write key_by(…) before process(…)"
+            raise StateDeclarationError(what, operator=name, option="key_by")
         assert self.input is not None
         if self.second is not None and (self.second[1].event_time is None) != (self.input.event_time is None):
             raise StateDeclarationError(

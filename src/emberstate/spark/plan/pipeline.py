@@ -70,28 +70,33 @@ class PipelinePlan:
         ):
             raise StateDeclarationError(
                 f"pipeline {self.name!r}: expected parallelism from 1 to max_parallelism, "
-                f"{self.max_parallelism}, got {self.parallelism!r}"
+                f"{self.max_parallelism}, got {self.parallelism!r}",
+                option="parallelism",
             )
         if not isinstance(self.backend, StateBackend):
             raise StateDeclarationError(
                 f"pipeline {self.name!r}: expected a state backend such as FsStateBackend('s3://…'), got "
-                f"{self.backend!r}"
+                f"{self.backend!r}",
+                option="state_backend",
             )
         for name in ("slot_idle", "slot_stall"):
             if as_duration(getattr(self, name), name).total_seconds() <= 0:
-                raise StateDeclarationError(f"{name} must be positive, got {getattr(self, name)!r}")
+                raise StateDeclarationError(f"{name} must be positive, got {getattr(self, name)!r}", option=name)
         if self.savepoint is not None and self.first_batch:
             raise StateDeclarationError(
                 f"pipeline {self.name!r} has from_savepoint({self.savepoint.name!r}) and starting_empty_at("
-                f"{self.first_batch}): write one of from_savepoint and starting_empty_at"
+                f"{self.first_batch}): write one of from_savepoint and starting_empty_at",
+                option="starting_empty_at",
             )
         names = [stage.name for stage in self.stages]
         if len(set(names)) != len(names):
-            raise StateDeclarationError(f"stages need different names, got {names}: their state is stored under them")
+            what = f"stages need different names, got {names}: their state is stored under them"
+            raise StateDeclarationError(what, found=names)
         for name in set(names) & set(self.drop_stages):
             raise StateDeclarationError(
                 f"pipeline {self.name!r} has a stage {name!r} and drops its state by drop_stages: remove one of them",
                 operator=name,
+                option="drop_stages",
             )
 
     @property
@@ -110,10 +115,12 @@ class PipelinePlan:
     def check_complete(self) -> None:
         """Raise if the pipeline cannot run."""
         if not self.stages:
-            raise StateDeclarationError(f"pipeline {self.name!r} has no stage: add key_by(…).process(…)")
+            what = f"pipeline {self.name!r} has no stage: add key_by(…).process(…)"
+            raise StateDeclarationError(what, option="process")
         if self.sink is None:
             raise StateDeclarationError(
-                f"pipeline {self.name!r} has no sink: add .sink(lambda df, batch_id: …); it may do nothing"
+                f"pipeline {self.name!r} has no sink: add .sink(lambda df, batch_id: …); it may do nothing",
+                option="sink",
             )
         for stage in self.stages[:-1]:
             if not stage.has_output:

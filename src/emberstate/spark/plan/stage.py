@@ -121,7 +121,10 @@ class StagePlan(KeyedStagePlan):
         function = self.function
         if isinstance(function, type):
             raise StateDeclarationError(
-                f"{label}: expected an instance, {function.__name__}(…), got the class", operator=self.name
+                f"{label}: expected an instance, {function.__name__}(…), got the class",
+                operator=self.name,
+                expected="an instance",
+                found=function.__qualname__,
             )
         if not isinstance(function, ProcessFunction):
             raise StateDeclarationError(
@@ -215,6 +218,7 @@ def row_type_of_frame(schema: StructType, where: str) -> RowType:
                     f"{where}: column {name!r} is {type_}, which a function cannot get ({error}). Cast it, or select "
                     f"the columns that are needed.",
                     column=name,
+                    found=type_,
                 ) from None
         raise
 
@@ -231,5 +235,6 @@ def as_columns(columns: Sequence[str]) -> tuple[str, ...]:
     flat = columns[0] if len(columns) == 1 and not isinstance(columns[0], str) else columns
     names = tuple(flat)
     if not names or not all(isinstance(name, str) and name for name in names) or len(set(names)) != len(names):
-        raise StateDeclarationError(f"key_by takes the names of columns, each once; got {names!r:.200}")
+        what = f"key_by takes the names of columns, each once; got {names!r:.200}"
+        raise StateDeclarationError(what, option="key_by", found=names)
     return names

@@ -80,7 +80,8 @@ def bootstrap_savepoint(
     )
     storage = open_storage(location)
     if not storage.shared:
-        raise StateDeclarationError(f"{storage.describe()} cannot be reached by Spark's tasks: use a path or s3://")
+        what = f"{storage.describe()} cannot be reached by Spark's tasks: use a path or s3://"
+        raise StateDeclarationError(what, option="location")
     parts = min(max_parallelism, partitions or _default_partitions(df))
     with drafting(storage, plan.draft):
         write = _part_writer(storage.describe(), plan, parts)

@@ -34,7 +34,11 @@ def check_options(options: Mapping[str, str], known: tuple[str, ...]) -> dict[st
         if name not in known:
             near = difflib.get_close_matches(name, known, 1)
             hint = f"did you mean {near[0]!r}? " if near else ""
-            raise StateDeclarationError(f"there is no option {name!r}; {hint}The options are {', '.join(known)}")
+            raise StateDeclarationError(
+                f"there is no option {name!r}; {hint}The options are {', '.join(known)}",
+                option=name,
+                expected=near[0] if near else None,
+            )
     return found
 
 
@@ -42,7 +46,8 @@ def needed(options: Mapping[str, str], name: str, what: str) -> str:
     """The value of an option that must be given."""
     value = options.get(name, "")
     if not value:
-        raise StateDeclarationError(f'the option {name!r} is missing: {what}, as .option("{name}", …)')
+        text = f'the option {name!r} is missing: {what}, as .option("{name}", …)'
+        raise StateDeclarationError(text, option=name, found="")
     return value
 
 
@@ -52,7 +57,8 @@ def number(options: Mapping[str, str], name: str, least: int = 0) -> int | None:
     if text is None:
         return None
     if not text.strip().isascii() or not text.strip().isdigit() or int(text) < least:
-        raise StateDeclarationError(f"option {name}: expected a whole number from {least} on, got {text!r:.100}")
+        what = f"option {name}: expected a whole number from {least} on, got {text!r:.100}"
+        raise StateDeclarationError(what, option=name, found=text)
     return int(text)
 
 
@@ -64,7 +70,9 @@ def checkpoint_number(options: Mapping[str, str]) -> int | None:
         return number(options, "checkpoint", 1)
     except StateDeclarationError:
         raise StateDeclarationError(
-            f"option checkpoint: expected the number of a checkpoint, or latest, got {options['checkpoint']!r:.100}"
+            f"option checkpoint: expected the number of a checkpoint, or latest, got {options['checkpoint']!r:.100}",
+            option="checkpoint",
+            found=options["checkpoint"],
         ) from None
 
 
@@ -85,7 +93,9 @@ def key_groups(options: Mapping[str, str]) -> list[int] | None:
             bounds[0]
         ) > int(bounds[1]):
             raise StateDeclarationError(
-                f'option key_groups: expected numbers and ranges, such as "0-31" or "3,5", got {text!r:.100}'
+                f'option key_groups: expected numbers and ranges, such as "0-31" or "3,5", got {text!r:.100}',
+                option="key_groups",
+                found=text,
             )
         groups.update(range(int(bounds[0]), int(bounds[1]) + 1))
     return sorted(groups)
@@ -95,5 +105,6 @@ def kind_of_state(options: Mapping[str, str]) -> str:
     """The kind of state to write."""
     kind = options.get("kind", "map" if "user_key" in options else "value").lower()
     if kind not in KINDS:
-        raise StateDeclarationError(f"option kind: expected one of {', '.join(KINDS)}, got {kind!r:.100}")
+        what = f"option kind: expected one of {', '.join(KINDS)}, got {kind!r:.100}"
+        raise StateDeclarationError(what, option="kind", found=kind)
     return kind

@@ -53,13 +53,15 @@ def plan_table(options: Mapping[str, str]) -> TablePlan:
     location = open_storage(needed(given, "path", "the location of the checkpoints")).describe()
     checkpoint, savepoint = checkpoint_number(given), given.get("savepoint")
     if savepoint is not None and "checkpoint" in given:
-        raise StateDeclarationError("options checkpoint and savepoint are both given: give one of them")
+        what = "options checkpoint and savepoint are both given: give one of them"
+        raise StateDeclarationError(what, option="savepoint")
     state, operator = given.get("state"), given.get("operator")
     if state is None:
         pointless = [name for name in _FOR_STATES if name in given]
         if pointless:
             raise StateDeclarationError(
-                f"options {pointless} need the option state; without it, the table lists the states"
+                f"options {pointless} need the option state; without it, the table lists the states",
+                option="state",
             )
         with CheckpointReader.open(location, checkpoint, savepoint=savepoint) as reader:
             states = list_states(reader)
@@ -69,7 +71,8 @@ def plan_table(options: Mapping[str, str]) -> TablePlan:
         return TablePlan(location, states, 1)
     since = number(given, "changes_since", 1)
     if since is not None and savepoint is not None:
-        raise StateDeclarationError("option changes_since goes with checkpoint, not with savepoint")
+        what = "option changes_since goes with checkpoint, not with savepoint"
+        raise StateDeclarationError(what, option="changes_since")
     key = None
     if "key" in given:
         with CheckpointReader.open(location, checkpoint, savepoint=savepoint) as reader:

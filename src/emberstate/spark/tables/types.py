@@ -62,6 +62,8 @@ def check_chosen(chosen: StructType, available: StructType) -> None:
                 f"the schema has column {field.name} as {field.dataType.simpleString()}, the table as "
                 f"{there[field.name].dataType.simpleString()}: choose columns by the schema, and cast afterwards",
                 column=field.name,
+                expected=there[field.name].dataType.simpleString(),
+                found=field.dataType.simpleString(),
             )
 
 
@@ -79,10 +81,11 @@ def state_type(type_: DataType, where: str) -> Any:
     if type_.kind == "struct":
         raise StateDeclarationError(
             f"{where} is {type_.name}, of which the class is unknown: use emberstate.spark.bootstrap_savepoint, which "
-            f"takes the function with its declared states"
+            f"takes the function with its declared states",
+            found=type_.name,
         )
     if type_.kind == "void":
-        raise StateDeclarationError(f"{where} has the type void: cast it to the type of the state")
+        raise StateDeclarationError(f"{where} has the type void: cast it to the type of the state", found="void")
     items = [state_type(item, where) for item in type_.items]
     if type_.kind == "array":
         return list[items[0]]  # type: ignore[valid-type]

@@ -64,7 +64,8 @@ class SavepointWriter(DataSourceArrowWriter):
         given = check_options(options, WRITE_OPTIONS)
         if overwrite:
             raise StateDeclarationError(
-                'savepoints are never overwritten: write a new one with .mode("append"), or delete the old one first'
+                'savepoints are never overwritten: write a new one with .mode("append"), or delete the old one first',
+                option="mode",
             )
         storage = open_storage(needed(given, "path", "the location of the savepoint"))
         name = needed(given, "savepoint", "the name of the savepoint")
@@ -118,11 +119,15 @@ def _descriptor(name: str, kind: str, rows: RowType, columns: list[str]) -> Stat
     types = [rows.columns[rows.position(column)].type for column in columns]
     of_keys = kind == "map" and len(columns) == 2
     if len(columns) == 2 and not of_keys:
-        raise StateDeclarationError(f"option user_key is for kind map, got kind {kind}: leave one of them out")
+        what = f"option user_key is for kind map, got kind {kind}: leave one of them out"
+        raise StateDeclarationError(what, option="user_key")
     expected = {"list": "array", "map": "map"}.get(kind)
     if expected is not None and not of_keys and types[0].kind != expected:
         raise StateDeclarationError(
-            f"a {kind} state takes a column of {expected}s, column {columns[0]!r} is {types[0].name}"
+            f"a {kind} state takes a column of {expected}s, column {columns[0]!r} is {types[0].name}",
+            column=columns[0],
+            expected=expected,
+            found=types[0].name,
         )
     held: list[Any] = [
         state_type(type_, f"column {column!r}")
