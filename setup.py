@@ -2,14 +2,21 @@
 
 The list of hot modules is `emberstate/_hot.py`'s; the same files run interpreted. Only the lack of a compiler
 is forgiven: a module that Cython or the compiler refuses is a defect, and fails the build.
+
+What was built in place is kept in a cache of the user (`EMBERSTATE_BUILD_CACHE`, or emberstate/extensions in the
+user's cache folder), by the content it was made of: another clone, or a branch that was here before, takes it from
+there. Files that no build has asked for in a month are deleted.
 """
 
+import contextlib
 import hashlib
 import os
 import runpy
+import shutil
 import sys
 import sysconfig
 import tempfile
+import time
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -29,8 +36,10 @@ class BuildHotModules(build_ext):
     def finalize_options(self) -> None:
         super().finalize_options()
         self.parallel = self.parallel or os.cpu_count()
+        self.cache = None
         if self.inplace:  # `pip install -e` would build in a temporary folder, everything anew each time
             self.build_lib, self.build_temp = "build/in-place/lib", "build/in-place/temp"
+            self.cache = Cache()
 
     def run(self) -> None:
         super().run()
@@ -49,7 +58,10 @@ class BuildHotModules(build_ext):
         wanted = {extension.name: self.fingerprint(extension) for extension in self.extensions}
         complete = self.extensions
         self.extensions = [item for item in complete if self.force or self.built(item) != wanted[item.name]]
+        if self.cache is not None and not self.force:
+            self.extensions = [item for item in self.extensions if not self.fetch(item, wanted[item.name])]
         if self.extensions:
+            print(f"compiling {len(self.extensions)} of {len(complete)} modules", flush=True)
             self.force = True  # what is outdated has been found: files' times must not overrule it
             for extension in self.extensions:
                 self.fingerprint_file(extension).unlink(missing_ok=True)
@@ -57,7 +69,20 @@ class BuildHotModules(build_ext):
             super().build_extensions()
             for extension in self.extensions:
                 self.fingerprint_file(extension).write_text(wanted[extension.name], encoding="utf-8")
+                if self.cache is not None:
+                    self.cache.keep(extension.name, wanted[extension.name], Path(self.get_ext_fullpath(extension.name)))
         self.extensions = complete
+
+    def fetch(self, extension: Extension, wanted: str) -> bool:
+        """Take an extension from the cache; False if it is not there."""
+        target = Path(self.get_ext_fullpath(extension.name))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        self.fingerprint_file(extension).parent.mkdir(parents=True, exist_ok=True)
+        self.fingerprint_file(extension).unlink(missing_ok=True)
+        if not self.cache.fetch(extension.name, wanted, target):
+            return False
+        self.fingerprint_file(extension).write_text(wanted, encoding="utf-8")
+        return True
 
     def fingerprint(self, extension: Extension) -> str:
         """What an extension is made of: the first line stands for the tools, the second for the sources."""
@@ -88,9 +113,7 @@ class BuildHotModules(build_ext):
             return "Cython is not installed"
         with tempfile.TemporaryDirectory() as folder:
             probe = Path(folder, "probe.c")
-            probe.write_text(
-                "#include <Python.h>\nint emberstate_probe(void) { return 0; }\n", encoding="utf-8"
-            )
+            probe.write_text("#include <Python.h>\nint emberstate_probe(void) { return 0; }\n", encoding="utf-8")
             try:
                 objects = self.compiler.compile([str(probe)], output_dir=folder)
                 self.compiler.link_shared_object(objects, str(probe.with_suffix(".so")))
@@ -124,12 +147,45 @@ class BuildHotModules(build_ext):
                 file.unlink()
 
 
+class Cache:
+    """Extension files by what they were made of. A folder that cannot be used is an empty one."""
+
+    MONTH = 30 * 24 * 3600
+
+    def __init__(self) -> None:
+        home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        self.folder = Path(os.environ.get("EMBERSTATE_BUILD_CACHE") or Path(home, "emberstate", "extensions"))
+
+    def fetch(self, module: str, fingerprint: str, target: Path) -> bool:
+        """Copy an extension to its place; False if there is none."""
+        kept = self.file(module, fingerprint)
+        try:
+            shutil.copyfile(kept, target)
+            kept.touch()
+        except OSError:
+            return False
+        return True
+
+    def keep(self, module: str, fingerprint: str, built: Path) -> None:
+        """Keep what was built."""
+        kept = self.file(module, fingerprint)
+        part = kept.with_name(f"{kept.name}.{os.getpid()}")
+        with contextlib.suppress(OSError):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(built, part)
+            part.replace(kept)  # whole, or not at all
+            for other in self.folder.iterdir():
+                if other.stat().st_mtime < time.time() - self.MONTH:
+                    other.unlink(missing_ok=True)
+
+    def file(self, module: str, fingerprint: str) -> Path:
+        return self.folder / f"{module}-{hashlib.sha256(fingerprint.encode()).hexdigest()[:32]}.so"
+
+
 def extension(module: str) -> Extension:
     """The hot module as an extension; its source becomes C only when it is built."""
     source = SOURCE.joinpath(*module.split(".")).with_suffix(".py")
-    return Extension(module, [str(source)], extra_compile_args=["-O3"])
+    return Extension(module, [str(source)], extra_compile_args=["-O3", "-g0"])
 
 
-setup(
-    ext_modules=[extension(module) for module in HOT["HOT_MODULES"]], cmdclass={"build_ext": BuildHotModules}
-)
+setup(ext_modules=[extension(module) for module in HOT["HOT_MODULES"]], cmdclass={"build_ext": BuildHotModules})
