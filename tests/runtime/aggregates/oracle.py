@@ -138,7 +138,8 @@ class Combiner:
             values[at[column.name]] = getattr(record, column.name)
         for name, aggregate in self._spec.aggregates:
             if not aggregate.in_record:
-                values[at[name]] = values[at[name]] + row[at[name]]
+                [place] = [at[column.name] for column in aggregate.partial(name, self._spec.input)]
+                values[place] = values[place] + row[place]
         values[at[ROWS]] += 1
 
 

@@ -4,9 +4,13 @@ A *partial row* stands for one or more input rows of a key: the key's columns, o
 those of `spec`. An aggregate `in_record` accumulates in these same columns, so that merging a partial row into what
 there is treats both sides alike. The others have a state of their own, because what they keep can grow.
 
-    count      x bigint                      sum, min, max, any   x
-    mean       x__sum, x__count bigint       first, last          x__time bigint, x
-    distinct   x array<T>, a set             collect, top         x array<…>
+    count, sum, min, max, any    x__count bigint, x__sum, …
+    mean                         x__mean_sum, x__mean_count bigint
+    first, last                  x__first_time bigint, x__first, …
+    distinct, collect, top       x__distinct array<T>, a set, x__collect array<T>, x__top array<struct<…>>
+
+The names say which aggregate it is, because they are stored: a sum that becomes a maximum starts anew, rather than from
+the sum so far.
 
 Null means that there is nothing yet. Counts start at 0; of first and last it is the time that is null then.
 
@@ -79,7 +83,7 @@ class Count(Aggregate):
 
     def partial(self, name: str, input: RowType) -> tuple[Column, ...]:
         """The count."""
-        return (Column(name, self.result_type(input), nullable=False),)
+        return (Column(f"{name}__{self.title}", self.result_type(input), nullable=False),)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -95,7 +99,7 @@ class _OfColumn(Aggregate):
 
     def partial(self, name: str, input: RowType) -> tuple[Column, ...]:
         """One column, of the result's type."""
-        return (Column(name, self.result_type(input)),)
+        return (Column(f"{name}__{self.title}", self.result_type(input)),)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -126,7 +130,8 @@ class Mean(_OfColumn):
 
     def partial(self, name: str, input: RowType) -> tuple[Column, ...]:
         """The sum, and how many values are in it."""
-        return (Column(f"{name}__sum", _total_type(self, input)), Column(f"{name}__count", BIGINT, nullable=False))
+        total = Column(f"{name}__mean_sum", _total_type(self, input))
+        return (total, Column(f"{name}__mean_count", BIGINT, nullable=False))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -162,7 +167,8 @@ class _ByTime(_OfColumn):
 
     def partial(self, name: str, input: RowType) -> tuple[Column, ...]:
         """The row's event time in microseconds (0 in a stage without event time), and its value."""
-        return (Column(f"{name}__time", BIGINT), Column(name, self.result_type(input)))
+        named = f"{name}__{self.title}"
+        return (Column(f"{named}_time", BIGINT), Column(named, self.result_type(input)))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -204,7 +210,7 @@ class Distinct(_OfColumn):
 
     def partial(self, name: str, input: RowType) -> tuple[Column, ...]:
         """The different values, in any order."""
-        return (Column(name, DataType("array", (_ordered(self, input, self.column),))),)
+        return (Column(f"{name}__{self.title}", DataType("array", (_ordered(self, input, self.column),))),)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -249,7 +255,7 @@ class Top(Aggregate):
 
     def partial(self, name: str, input: RowType) -> tuple[Column, ...]:
         """The greatest so far."""
-        return (Column(name, self.result_type(input)),)
+        return (Column(f"{name}__{self.title}", self.result_type(input)),)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -71,16 +71,17 @@ def own_state(
     name: str, aggregate: Aggregate, spec: AggregateSpec, descriptor: StateDescriptor, state: Any
 ) -> WindowState:
     """The aggregate over a backend's state, made with its descriptor."""
+    if isinstance(descriptor, AggregatingStateDescriptor):
+        return FoldedRows(state, spec.partial.position(WHOLE), descriptor)
+    [column] = aggregate.partial(name, spec.input)
+    at = spec.partial.position(column.name)
     match aggregate:
         case Distinct():
             kind = type_of(spec.input, aggregate.column).kind
-            return DistinctValues(state, spec.partial.position(name), None if kind in _KEYS else _as_text)
-        case Collect():
-            return CollectedValues(state, spec.partial.position(name))
+            return DistinctValues(state, at, None if kind in _KEYS else _as_text)
         case Top():
-            return TopRows(state, spec.partial.position(name), aggregate, type_of(spec.input, aggregate.by))
-    assert isinstance(descriptor, AggregatingStateDescriptor)
-    return FoldedRows(state, spec.partial.position(WHOLE), descriptor)
+            return TopRows(state, at, aggregate, type_of(spec.input, aggregate.by))
+    return CollectedValues(state, at)
 
 
 def _as_text(value: Any) -> str:

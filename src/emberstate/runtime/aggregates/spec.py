@@ -101,7 +101,7 @@ class AggregateSpec:
         >>> spec.output.schema
         'card string, n bigint not null, x double'
         >>> spec.partial.schema
-        'card string, n bigint not null, x__sum bigint, x__count bigint not null, __rows bigint not null'
+        'card string, n__count bigint not null, x__mean_sum bigint, x__mean_count bigint not null, __rows bigint ...'
         """
         check_aggregates(aggregates)
         made = cls(
