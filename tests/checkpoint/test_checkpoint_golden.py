@@ -31,6 +31,7 @@ from tests.checkpoint.golden.make_checkpoints import (
 from tests.checkpoint.golden.make_checkpoints import world_spec as golden_world_spec
 from tests.checkpoint.golden.make_state_files import FOLDER, plain_content
 from tests.checkpoint.manifest.manifest_forgery import body_of, replace, sealed
+from tests.raising import raising
 
 VERSIONS = (1,)
 
@@ -112,7 +113,7 @@ def test_golden_checkpoints_are_sound_and_redeliver(version: int, tmp_path: Path
     assert isinstance(redelivery, Redelivery)
     found = [read_ref(storage, output.place).decode() for output in redelivery.manifest.outputs]
     assert found == want["outputs"]
-    with pytest.raises(RestoreRefusedError, match="source position"):
+    with raising(RestoreRefusedError, batch=3, option="source", found="other"):
         coordinator.begin(3, query="golden query", source="other")
 
 
@@ -123,15 +124,12 @@ def test_a_location_of_the_future_is_refused(tmp_path: Path) -> None:
     newest = checkpoint_numbers(storage)[-1]
     plain = body_of(storage.read(manifest_path(newest)))
     later = {**plain, "library": "7.0"}
-    for data, message in (
-        (sealed(later, version=2), r"found 2, written by emberstate 7\.0"),
-        (sealed({**later, "requires": ["salt"]}), r"requires \['salt'\].* emberstate 7\.0"),
-    ):
+    for data, found in ((sealed(later, version=2), 2), (sealed({**later, "requires": ["salt"]}), ("salt",))):
         replace(storage, manifest_path(newest), data)
         specs = [golden_world_spec(1), evolving_spec()]
-        with pytest.raises(RestoreRefusedError, match=message):
+        with raising(RestoreRefusedError, r"7\.0", path=manifest_path(newest), found=found):
             CheckpointCoordinator.open(storage, "golden", specs)
-        with pytest.raises(RestoreRefusedError, match=message):
+        with raising(RestoreRefusedError, r"7\.0", path=manifest_path(newest), found=found):
             CheckpointCoordinator.open(storage, "golden", specs, on_corruption="previous")
     assert storage.list("claims") == ["claims/000002"]  # nothing was taken over
     replace(storage, manifest_path(newest), sealed({**plain, "later": {"x": 1}}))

@@ -14,12 +14,13 @@ import pytest
 from emberstate.checkpoint.backends import FsStateBackend, MemoryStateBackend, StateBackend
 from emberstate.checkpoint.commit.messages import Acknowledgement, SlotTask
 from emberstate.checkpoint.manifest.catalogue import checkpoint_numbers, verify
-from emberstate.errors import FencedError, StateDeclarationError, StorageError
+from emberstate.errors import FencedError, Place, StateDeclarationError, StorageError
 from emberstate.state.descriptors import ValueStateDescriptor
 from tests.checkpoint.counting import COUNTING, GROUPS, KEYS, counting_job, expected_after
 from tests.checkpoint.driver import Job
 from tests.checkpoint.states import States, put
 from tests.checkpoint.work import Content
+from tests.raising import raising
 from tests.storage.s3_server import BUCKET, S3Server, s3_server
 
 
@@ -74,17 +75,17 @@ def write(job: Job, values: dict[str, bytes]) -> None:
     job.feed(*rows, *((key, put(SMALL, len(value))) for key, value in values.items()))
 
 
-MESSAGE = r"state 'big' of operator 'op' has [0-9,]+ bytes in one slot.*at most 100,000 .*Use FsStateBackend\(uri\)"
+TOO_LARGE: Place = {"operator": "op", "slot": 0, "state": "big", "option": "max_state_size", "expected": 100_000}
 
 
 def test_a_state_larger_than_memory_takes_is_named() -> None:
     """Catches: a driver that runs out of memory; an error that leaves open which state, or what to do."""
     job = big_job()
     write(job, {"a": b"x" * 60_000})
-    with pytest.raises(StorageError, match=MESSAGE):
+    with raising(StorageError, "FsStateBackend", **TOO_LARGE):
         write(job, {"b": b"y" * 60_000})
     write(job, {"b": b"y" * 30_000})  # the batch is run again, with less
-    with pytest.raises(StorageError, match=MESSAGE):
+    with raising(StorageError, "FsStateBackend", **TOO_LARGE):
         write(job, {f"k{i}": b"z" * 100 for i in range(500)})
     write(job, {"a": b"x"})
     write(job, {"c": b"x" * 60_000})  # superseded bytes do not count
@@ -93,7 +94,7 @@ def test_a_state_larger_than_memory_takes_is_named() -> None:
 def test_the_limit_counts_bytes_before_compression() -> None:
     """Catches: zeros that compress to nothing and fill the memory once they are restored."""
     job = big_job()
-    with pytest.raises(StorageError, match=MESSAGE):
+    with raising(StorageError, "FsStateBackend", **TOO_LARGE):
         write(job, {"a": bytes(200_000)})
     write(job, {"a": bytes(90_000)})
     for _ in range(30):  # a chain of rewrites of one value: never more than one of them counts
@@ -103,7 +104,7 @@ def test_the_limit_counts_bytes_before_compression() -> None:
 @pytest.mark.parametrize("size", [0, -1, 1.5, True, "5 MB", None])
 def test_a_limit_that_is_none(size: Any) -> None:
     """Catches: a limit that is never reached, or always."""
-    with pytest.raises(StateDeclarationError, match="positive number of bytes"):
+    with raising(StateDeclarationError, option="max_state_size", found=size):
         MemoryStateBackend(size)
 
 
@@ -171,9 +172,9 @@ def test_a_file_uri_and_a_path_are_the_same_place(tmp_path: Path) -> None:
 
 def test_locations_that_no_slot_reaches() -> None:
     """Catches: a backend that seems to work until a slot looks for its state."""
-    with pytest.raises(StateDeclarationError, match=r"Use MemoryStateBackend\(\)"):
+    with raising(StateDeclarationError, "MemoryStateBackend", option="uri", found="memory://"):
         FsStateBackend("memory://")
-    with pytest.raises(StorageError, match="gs is not supported"):
+    with raising(StorageError, option="uri", found="gs://bucket/x"):
         FsStateBackend("gs://bucket/x")
 
 
@@ -208,7 +209,7 @@ def test_fencing_in_s3(server: S3Server) -> None:
     transaction = old.begin()
     acknowledgements = old.prepare(transaction)
     new = counting_job(backend)
-    with pytest.raises(FencedError, match=r"incarnation 2 \(host .*, pid \d+, started 20"):
+    with raising(FencedError, path="claims/000002", expected=1, found=2):
         old.coordinator.commit(transaction, acknowledgements)
     with pytest.raises(FencedError):
         old.coordinator.check_holder()

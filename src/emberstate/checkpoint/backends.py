@@ -105,7 +105,8 @@ class MemoryStateBackend(StateBackend):
 
     def __init__(self, max_state_size: int = DEFAULT_MAX_STATE_SIZE) -> None:
         if type(max_state_size) is not int or max_state_size <= 0:
-            raise StateDeclarationError(f"max_state_size must be a positive number of bytes, got {max_state_size!r}")
+            what = f"max_state_size must be a positive number of bytes, got {max_state_size!r}"
+            raise StateDeclarationError(what, option="max_state_size", found=max_state_size)
         self.max_state_size: int = max_state_size
         self._storage = MemoryStorage()
 
@@ -147,9 +148,8 @@ class FsStateBackend(StateBackend):
         self.client_options = client_options
         storage = self.open_storage()  # reads nothing, and rejects an invalid location
         if not storage.shared:
-            raise StateDeclarationError(
-                f"other processes cannot reach {uri!r}. Use MemoryStateBackend().", option="uri"
-            )
+            what = f"other processes cannot reach {uri!r}. Use MemoryStateBackend()."
+            raise StateDeclarationError(what, option="uri", found=os.fspath(uri))
         if isinstance(storage, LocalStorage):
             self.uri = storage.describe()  # absolute, since slots have other working directories
 

@@ -41,7 +41,10 @@ def key_of_json(text: str, schema: KeySchema) -> Any:
         parts = [kind.example for kind in schema.types]
         example = parts[0] if single else f"[{', '.join(parts)}]"
         raise StateDeclarationError(
-            f"{text!r:.200} is no key of ({', '.join(schema.type_names)}): {error!s:.200}. Write JSON such as {example}"
+            f"{text!r:.200} is no key of ({', '.join(schema.type_names)}): {error!s:.200}. Write JSON such as "
+            f"{example}",
+            expected=schema.type_names,
+            found=text[:200],
         ) from None
 
 

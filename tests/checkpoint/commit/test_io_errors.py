@@ -17,6 +17,7 @@ from emberstate.storage.local import LocalStorage
 from emberstate.testing.faults import FaultPlan, FaultyFileSystem, FaultyStorage
 from tests.checkpoint.profiles import Oracle, check_stored, next_of, profiles_job
 from tests.checkpoint.stored import SharedMemory, UnsyncedFileSystem
+from tests.raising import raising
 
 SEED = 38  # no batch is empty; the fifth and the eighth have rewrites and a delta too large to travel
 BATCHES = 8
@@ -186,13 +187,13 @@ def test_a_commit_that_lands_late(oracle: Oracle) -> None:
         given_up.append((path, data))
         raise StorageOutcomeUnknownError(errno.ETIMEDOUT, "no reply")
 
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(StorageOutcomeUnknownError, match="no reply"):
+    with pytest.MonkeyPatch.context() as patch, raising(StorageOutcomeUnknownError, errno=errno.ETIMEDOUT):
         patch.setattr(storage, "create_if_absent", never_replies)
         job.coordinator.commit(started, prepared)
     again = job.begin(3)
     prepared = job.prepare(again)
     assert storage.create_if_absent(*given_up[0])
-    with pytest.raises(StorageOutcomeUnknownError, match="Begin the batch again"):
+    with raising(StorageOutcomeUnknownError, errno=errno.EAGAIN, checkpoint=again.number):
         job.coordinator.commit(again, prepared)
     job.run_batch(3)
     assert job.coordinator.statistics().redeliveries == 1

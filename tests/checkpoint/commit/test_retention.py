@@ -24,7 +24,13 @@ from emberstate.checkpoint.manifest.layout import (
     state_path,
 )
 from emberstate.checkpoint.manifest.pins import pin
-from emberstate.errors import CheckpointCollectedError, FencedError, RestoreRefusedError, StateDeclarationError
+from emberstate.errors import (
+    CheckpointCollectedError,
+    CorruptionError,
+    FencedError,
+    RestoreRefusedError,
+    StateDeclarationError,
+)
 from emberstate.storage.interface import BytesLike
 from emberstate.testing.faults import FaultPlan, FaultyStorage, Gate
 from tests.checkpoint.counting import small_job
@@ -32,6 +38,7 @@ from tests.checkpoint.driver import Job
 from tests.checkpoint.stored import SharedMemory, unreferenced
 from tests.checkpoint.threads import Thread
 from tests.patience import PATIENCE
+from tests.raising import raising
 
 
 def commits(job: Job, count: int) -> None:
@@ -109,7 +116,7 @@ def test_retained_is_a_number() -> None:
     storage = SharedMemory()
     for wrong in (0, -1, True, "3"):
         job = small_job(storage, retained=wrong)
-        with pytest.raises(StateDeclarationError, match="at least 1"):
+        with raising(StateDeclarationError, option="retained", found=wrong):
             job.open()
     assert storage.list() == []
 
@@ -251,7 +258,7 @@ def test_only_the_holder_collects() -> None:
     successor.open()
     commits(successor, 2)
     before = storage.list()
-    with pytest.raises(FencedError, match="incarnation 2"):
+    with raising(FencedError, path="claims/000002", expected=1, found=2):
         old.collect()
     assert storage.list() == before
     successor.check_all(storage)
@@ -381,7 +388,7 @@ def test_a_checkpoint_that_vanishes_stops_collection() -> None:
     commits(job, 2)
     before = storage.list("state")
     storage.delete(manifest_path(coordinator.latest.number))
-    with pytest.raises(ValueError, match="something else deletes files there"):
+    with raising(CorruptionError, path=manifest_path(coordinator.latest.number)):
         coordinator.collect()
     assert storage.list("state") == before
 
@@ -410,7 +417,7 @@ def test_set_back_to_a_checkpoint_whose_outputs_are_gone() -> None:
     storage.delete(read_checkpoint(storage, 4).outputs[0].place.path)
     for start in (4, None):  # an opening on an opening remembers
         coordinator = job.open(start_from=start)
-        with pytest.raises(RestoreRefusedError, match="Continue with batch 3"):
+        with raising(RestoreRefusedError, "batch 3", batch=2, checkpoint=coordinator.latest.number):
             coordinator.begin(2, query="q", source="2")
 
 
@@ -441,9 +448,9 @@ def test_condemned_by_an_older_holder_is_collected() -> None:
     old = job.open()
     commits(job, 3)
     storage.write_new(condemned_path(3, old.holder.incarnation), b"mark")
-    with pytest.raises(CheckpointCollectedError, match="about to be collected"):
+    with raising(CheckpointCollectedError, "retry", checkpoint=3):
         job.open(start_from=3)
-    with pytest.raises(CheckpointCollectedError, match="about to be collected"):
+    with raising(CheckpointCollectedError, "retry", checkpoint=3):
         pin(storage, 3, "reading")
     job.open()
     assert 3 not in checkpoint_numbers(storage)

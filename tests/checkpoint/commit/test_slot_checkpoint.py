@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Any
 
 import msgspec
@@ -16,6 +17,7 @@ from emberstate.storage.interface import StorageOutcomeUnknownError
 from tests.checkpoint.counting import COUNT, COUNTING, OPERATOR, counting_job, expected_after
 from tests.checkpoint.driver import Job
 from tests.patience import PATIENCE
+from tests.raising import raising
 
 
 def ran(slot: SlotCheckpoint, transaction: Transaction, rows: list[str] | None = None) -> tuple[str, Acknowledgement]:
@@ -153,11 +155,11 @@ def test_a_restore_that_fails_leaves_nothing_and_can_be_repeated() -> None:
     files = (*task.chain.files[:2], broken, *task.chain.files[3:])
     damaged = msgspec.structs.replace(task, chain=msgspec.structs.replace(task.chain, files=files))
     for _ in range(2):
-        with pytest.raises(CorruptionError, match="The file was replaced"):
+        with raising(CorruptionError, path=broken.place.path, expected=(broken.kind, broken.seal)):
             slot.start(damaged)
-        with pytest.raises(LifecycleError, match="start a task first"):
+        with raising(LifecycleError, "start a task"):
             slot.backend
-    with pytest.raises(LifecycleError, match="nothing to prepare"):
+    with raising(LifecycleError, "prepare"):
         slot.prepare()
     assert slot.start(task) == "restored"
     assert COUNTING.content(slot.backend) == expected_after(4)
@@ -170,10 +172,10 @@ def test_prepare_belongs_to_a_start() -> None:
     """Catches: one batch's changes acknowledged twice, under two ids."""
     job = counting_job()
     slot = job.slot(0)
-    with pytest.raises(LifecycleError, match="start a task first"):
+    with raising(LifecycleError, "prepare"):
         slot.prepare()
     ran(slot, job.begin())
-    with pytest.raises(LifecycleError, match="nothing to prepare"):
+    with raising(LifecycleError, "prepare"):
         slot.prepare()
     job.close()
 
@@ -252,7 +254,7 @@ def test_a_rewrite_that_failed_is_said_once_and_tried_again() -> None:
     slot.start(transaction.tasks[0])
     assert slot._writer.wait(PATIENCE)
     slot._writer._storage = real
-    with pytest.raises(StorageError, match=r"in the background failed: .*no space left.*Nothing is lost"):
+    with raising(StorageError, "background", errno=errno.ENOSPC, operator=OPERATOR, slot=0):
         slot.prepare()
     how, acknowledgement = ran(slot, transaction)
     assert how == "rolled back"
@@ -324,7 +326,7 @@ def test_a_write_that_failed_or_is_unknown_fails_the_prepare() -> None:
                 raise error
 
         slot._storage = Failing()  # type: ignore[assignment]
-        with pytest.raises(StorageError, match=str(error.strerror)):
+        with raising(type(error), errno=error.errno):
             ran(slot, transaction)
         slot._storage = real
         how, acknowledgement = ran(slot, transaction)

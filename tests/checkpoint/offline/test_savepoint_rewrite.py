@@ -17,7 +17,7 @@ from emberstate.checkpoint.offline import rewrite as savepoint_rewrite
 from emberstate.checkpoint.offline.rewrite import OperatorRewrite, rewrite_savepoint
 from emberstate.checkpoint.read.reader import CheckpointReader
 from emberstate.checkpoint.restore.choices import RestoreChoices
-from emberstate.errors import RestoreRefusedError, StorageExistsError
+from emberstate.errors import InvariantError, RestoreRefusedError, StorageExistsError
 from emberstate.keygroups import KeyGroupRange
 from emberstate.state.descriptors import (
     ListStateDescriptor,
@@ -32,6 +32,7 @@ from tests.checkpoint.driver import Job
 from tests.checkpoint.profiles import AUDIT, KEYS, MAX_PARALLELISM, PROFILES, Oracle, profiles_job
 from tests.checkpoint.states import states_job
 from tests.checkpoint.stored import SharedMemory
+from tests.raising import raising
 
 #: One slot that never shortens its chain.
 ONE_CHAIN: dict[str, Any] = {"parallelism": 1, "policy": DEFAULT_POLICY}
@@ -120,25 +121,25 @@ def test_names_and_drops(saved: SharedMemory) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rewrites", "message"),
+    ("rewrites", "word", "operator", "state"),
     [
-        ({"nobody": OperatorRewrite()}, "no operator 'nobody'"),
-        ({PROFILES: OperatorRewrite(name=AUDIT)}, "two operators would have the same name"),
-        ({PROFILES: OperatorRewrite(drop_states=frozenset({"x"}))}, "no state 'x' to rewrite; it has"),
-        ({PROFILES: OperatorRewrite(rename_states={"count": "log"})}, "two states .* the same name"),
-        ({PROFILES: OperatorRewrite(rename_states={"count": "timers/x"})}, "one is a timer queue"),
+        ({"nobody": OperatorRewrite()}, "no operator", "nobody", None),
+        ({PROFILES: OperatorRewrite(name=AUDIT)}, "same name", AUDIT, None),
+        ({PROFILES: OperatorRewrite(drop_states=frozenset({"x"}))}, "no state", PROFILES, "x"),
+        ({PROFILES: OperatorRewrite(rename_states={"count": "log"})}, "same name", PROFILES, "log"),
+        ({PROFILES: OperatorRewrite(rename_states={"count": "timers/x"})}, "timer queue", PROFILES, "count"),
         (
             {PROFILES: OperatorRewrite(drop_states=frozenset({"log"}), rename_states={"log": "x"})},
-            "dropped and renamed",
+            "dropped", PROFILES, "log",
         ),
     ],
-)
+)  # fmt: skip
 def test_what_makes_no_sense_is_refused(
-    saved: SharedMemory, rewrites: dict[str, OperatorRewrite], message: str
+    saved: SharedMemory, rewrites: dict[str, OperatorRewrite], word: str, operator: str, state: str | None
 ) -> None:
     """Catches: mistakes that become a savepoint, or leave files behind."""
     target = SharedMemory()
-    with pytest.raises(RestoreRefusedError, match=message):
+    with raising(RestoreRefusedError, word, operator=operator, state=state):
         rewrite_savepoint(saved, read_savepoint(saved, "original"), target, "new", rewrites)
     assert target.list() == []
 
@@ -235,7 +236,7 @@ def test_a_failure_leaves_nothing(saved: SharedMemory, monkeypatch: pytest.Monke
         return _shorter(original(self, layer, groups, parts, seal))
 
     monkeypatch.setattr(savepoint_rewrite._OperatorWriter, "store", lose)
-    with pytest.raises(Exception, match="not what was written"):
+    with raising(InvariantError, operator=PROFILES):
         rewrite_savepoint(saved, read_savepoint(saved, "original"), target, "new", {})
     assert target.list() == [] and savepoint_names(target) == []
     write_savepoint(saved, read_savepoint(saved, "original"), target, "new")

@@ -23,6 +23,7 @@ from emberstate.keygroups import KeyGroupRange, KeySchema, range_for_slot
 from emberstate.state.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 from tests.checkpoint.files.state_file_world import MAX_PARALLELISM, STEPS, content_of, do, make_backend
 from tests.effort import examples
+from tests.raising import raising
 
 
 def base_of(backend: HeapKeyedStateBackend) -> StateFileReader:
@@ -116,7 +117,7 @@ def test_key_groups_that_the_file_does_not_cover() -> None:
     """Catches: a manifest that names the wrong file, and state that is missing without a word."""
     low, high = halves()
     file = base_of(make_backend(low))
-    with pytest.raises(CorruptionError, match=r"base has key groups \[0, 7\], but \[8, 15\] are taken"):
+    with raising(CorruptionError, path="base", expected=(8, 15), found=(0, 7)):
         FileSlice(file, high)
 
 
@@ -141,7 +142,7 @@ def test_deltas_with_other_decisions_do_not_merge() -> None:
     """Catches: a rename that is applied to rows of before and after, or to neither."""
     deltas = [changed(make_backend(), []) for _ in range(2)]
     decided = FileDecisions(rename_states={"total": "sum"})
-    with pytest.raises(RestoreRefusedError, match="Write a base instead"):
+    with raising(RestoreRefusedError, expected={"rename_states": {"total": "sum"}}, found={}):
         merge_deltas([FileSlice.whole(deltas[0], decided), deltas[1]])
     merge_deltas([FileSlice.whole(delta, decided) for delta in deltas])
 

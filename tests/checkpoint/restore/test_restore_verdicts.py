@@ -24,6 +24,7 @@ from emberstate.keygroups import KeySchema
 from emberstate.state.descriptors import StateDescriptor, ValueStateDescriptor
 from emberstate.state.ttl.config import TtlClock, TtlConfig
 from tests.checkpoint.restore.verdict_cases import CASES, HOUR, Case, Declaration, Order, Place
+from tests.raising import raising
 
 NOW = 1_000_000
 
@@ -207,14 +208,14 @@ def test_all_that_is_wrong_is_said_at_once() -> None:
 def test_a_bare_name_is_not_a_list_of_letters() -> None:
     """Catches: drop_states="ab", which would drop the states "a" and "b"."""
     for option in ("drop_states", "keep_states"):
-        with pytest.raises(StateDeclarationError, match=rf"{option}=\['ab'\]"):
+        with raising(StateDeclarationError, option=option, found="ab"):
             RestoreChoices(**{option: "ab"})  # type: ignore[arg-type]
 
 
 def test_a_thousand_undeclared_states_make_a_short_message() -> None:
     """Catches: an error as long as a hostile file wants it."""
     backend = make([ValueStateDescriptor(f"s{i}", int) for i in range(1000)])
-    with pytest.raises(RestoreRefusedError, match="and 950 more") as caught:
+    with raising(RestoreRefusedError, "950 more") as caught:
         restore([opened(base_of(backend))], make([]))
     assert len(str(caught.value)) < 20_000
 
@@ -224,7 +225,7 @@ def test_time_to_live_switched_on_needs_the_time() -> None:
     case = CASES["time to live on"]
     backend = make(case.after)
     backend.ttl_clock.processing_time = None
-    with pytest.raises(RestoreRefusedError, match="stamps begin now"):
+    with raising(RestoreRefusedError, "stamps", state="v"):
         restore(files_before(case), backend)
 
 
@@ -244,7 +245,7 @@ def test_a_file_that_two_states_of_one_name_would_come_from() -> None:
     backend = make(case.after)
     fill(backend, case.after, "k")
     part = FileSlice.whole(opened(base_of(backend)), FileDecisions(rename_states={"v": "total"}))
-    with pytest.raises(RestoreRefusedError, match="2 stored states would be this one"):
+    with raising(RestoreRefusedError, "rename_states", state="total"):
         restore([part], make(case.after))
 
 
@@ -277,7 +278,7 @@ def test_a_slot_that_has_none_of_the_files(name: str) -> None:
     verdict = asked(case, files_before(case))
     for options in (case.options, {"keep_states": case.options.get("keep_states", ())}):
         assert restore([], make(case.after), RestoreChoices(**options), past_choices=verdict.past_choices).rows == 0
-    with pytest.raises(RestoreRefusedError, match="names no stored state"):
+    with raising(RestoreRefusedError, "no stored state"):
         restore([], make(case.after), RestoreChoices(**case.options))
 
 

@@ -9,7 +9,7 @@ Thread safety: pure functions.
 from __future__ import annotations
 
 from emberstate.checkpoint.manifest.model import Manifest
-from emberstate.errors import RestoreRefusedError
+from emberstate.errors import Place, RestoreRefusedError
 
 
 def check_order(latest: Manifest | None, batch: int, query: str, source: str, *, first: int | None, where: str) -> None:
@@ -32,15 +32,21 @@ def check_order(latest: Manifest | None, batch: int, query: str, source: str, *,
             f"{last.query!r:.100} after its batch {last.id}: batch ids of different queries cannot be compared. "
             f"Restart the query with its former checkpoint location, or start a new job from a savepoint of this one.",
             batch=batch,
+            option="query",
+            expected=last.query,
+            found=query,
         )
     if batch == last.id + 1 or (batch == last.id and source == last.source):
         return
     got = f"source position {source!r:.300}" if batch == last.id else f"batch {batch}"
     expected = f"{last.source!r:.300}" if batch == last.id else f"batch {last.id + 1}, or {last.id} again"
+    differs: Place = {"batch": batch, "option": "batch", "expected": last.id + 1, "found": batch}
+    if batch == last.id:
+        differs |= {"option": "source", "expected": last.source[:300], "found": source[:300]}
     raise RestoreRefusedError(
         f"Spark's checkpoint and this job's state are out of step: expected {expected}, got {got}. Restart the query "
         f"with its former checkpoint location, or start a new job from a savepoint.",
-        batch=batch,
+        **differs,
     )
 
 

@@ -44,7 +44,8 @@ _INTENT: Final = re.compile(rf"{INTENTS}/[0-9]{{20}}-(?P<origin>[0-9a-z]+)")
 def check_retained(retained: int) -> None:
     """Reject an invalid number of checkpoints to keep."""
     if type(retained) is not int or retained < 1:
-        raise StateDeclarationError(f"retained must be a number of checkpoints, at least 1; got {retained!r}")
+        what = f"retained must be a number of checkpoints, at least 1; got {retained!r}"
+        raise StateDeclarationError(what, option="retained", found=retained)
 
 
 def beyond_retention(known: Known, retained: int) -> set[int]:

@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from emberstate.checkpoint.manifest.chain import Rewrite, RewriteOrder
+from emberstate.checkpoint.manifest.envelope import field_in
 from emberstate.checkpoint.manifest.model import (
     Batch,
     Checksum,
@@ -43,7 +44,8 @@ class Message(msgspec.Struct, frozen=True):
         try:
             return msgspec.msgpack.decode(data, type=cls)
         except msgspec.DecodeError as error:
-            raise CorruptionError(f"received a malformed {cls.__name__}: {error!s:.300}") from None
+            what = f"received a malformed {cls.__name__}: {error!s:.300}"
+            raise CorruptionError(what, field=field_in(error)) from None
 
 
 class SlotTask(Message, frozen=True):

@@ -69,9 +69,7 @@ class NextState:
         )
 
     def _slots(self, operator: Operator) -> list[SlotChain]:
-        return [
-            self._next(chain, self._acknowledged[operator.name, slot]) for slot, chain in enumerate(operator.slots)
-        ]
+        return [self._next(chain, self._acknowledged[operator.name, slot]) for slot, chain in enumerate(operator.slots)]
 
     def _next(self, chain: SlotChain, acknowledgement: Acknowledgement) -> SlotChain:
         chain = self._rewritten(chain, acknowledgement)
@@ -114,6 +112,8 @@ def _matched(
                 f"slot {where[1]} of operator {where[0]!r} was acknowledged twice. Pass only the winner.",
                 operator=where[0],
                 slot=where[1],
+                expected=1,
+                found=2,
             )
         found[where] = acknowledgement
     matched = {}
@@ -125,6 +125,8 @@ def _matched(
                 f"slot {task.slot} of operator {task.operator!r} was not acknowledged: nothing is committed",
                 operator=task.operator,
                 slot=task.slot,
+                expected=1,
+                found=0,
             )
         if (winner.number, winner.started_from) != (task.number, task.chain.attempt):
             raise LifecycleError(
@@ -134,8 +136,12 @@ def _matched(
                 operator=task.operator,
                 slot=task.slot,
                 checkpoint=task.number,
+                expected=(task.number, task.chain.attempt),
+                found=(winner.number, winner.started_from),
             )
         matched[where] = winner
     if found:
-        raise LifecycleError(f"acknowledgements of slots outside this transaction: {sorted(found)}")
+        outside = sorted(found)
+        what = f"acknowledgements of slots outside this transaction: {outside}"
+        raise LifecycleError(what, operator=outside[0][0], slot=outside[0][1], expected=0, found=1)
     return matched

@@ -90,6 +90,8 @@ class Opening:
                 f"{self.storage.describe()}, up to {found.newest_number}. To resume from them, omit the savepoint; to "
                 f"start from the savepoint, give the job a new location.",
                 checkpoint=found.newest_number,
+                option="savepoint",
+                found=self.savepoint[1],
             )
         return found
 

@@ -36,7 +36,7 @@ from emberstate.checkpoint.manifest.open_files import open_state_file, store_fil
 from emberstate.checkpoint.restore.choices import RestoreChoices
 from emberstate.checkpoint.restore.file_slice import FileSlice
 from emberstate.checkpoint.restore.load import restore
-from emberstate.errors import LifecycleError, StorageError
+from emberstate.errors import EmberstateError, LifecycleError, Place, StorageError
 from emberstate.keygroups import KeyGroupRange
 from emberstate.state.keyed_state_backend import KeyedStateBackend
 from emberstate.state.keyed_state_snapshot import KeyedStateSnapshot
@@ -334,22 +334,24 @@ class SlotCheckpoint:
         try:
             found = self._writer.result()
         except Exception as error:
-            raise _background_failure(error) from error
+            raise self._background_failure(error) from error
         order = None if self._task is None else self._task.rewrite
         if found is not None and order is not None and order.id == found.order:
             self._rewrite = found
+
+    def _background_failure(self, error: Exception) -> StorageError:
+        number = error.errno if isinstance(error, OSError) and error.errno else errno.EIO
+        known = error.place if isinstance(error, EmberstateError) else Place()
+        failure = StorageError(
+            number,
+            f"writing a base or merged delta in the background failed: {error}. Nothing is lost: the deltas hold all "
+            f"committed state. Run the batch again; the rewrite is repeated too.",
+            **known,
+        )
+        return failure if self._task is None else failure.located(operator=self._task.operator, slot=self._task.slot)
 
     def _rewriting(self) -> str:
         if self._rewrite is not None:
             return self._rewrite.order
         order = None if self._writer is None else self._writer.order
         return "" if order is None else order.id
-
-
-def _background_failure(error: Exception) -> StorageError:
-    number = error.errno if isinstance(error, OSError) and error.errno else errno.EIO
-    return StorageError(
-        number,
-        f"writing a base or merged delta in the background failed: {error}. Nothing is lost: the deltas hold all "
-        f"committed state. Run the batch again; the rewrite is repeated too.",
-    )

@@ -52,6 +52,9 @@ class StateLimit:
                 operator=task.operator,
                 slot=task.slot,
                 state=name,
+                option="max_state_size",
+                expected=self._limit,
+                found=sizes[name],
             )
 
 

@@ -99,9 +99,14 @@ def parse(body: bytes, type_: type[T], where: str) -> T:
     try:
         return msgspec.json.decode(body, type=type_)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        at = _FIELD.search(str(error))
         what = f"{where}: its content is malformed: {error!s:.300}"
-        raise CorruptionError(what, path=where, field=None if at is None else at[1]) from None
+        raise CorruptionError(what, path=where, field=field_in(error)) from None
+
+
+def field_in(error: Exception) -> str | None:
+    """Return the place within the content that msgspec names in an error."""
+    at = _FIELD.search(str(error))
+    return None if at is None else at[1]
 
 
 class _Writer(msgspec.Struct):

@@ -57,5 +57,8 @@ def fix(storage: Storage, intent: Intent) -> Intent:
                 f"{'from a savepoint' if intent.origin else 'in an empty location'}.",
                 batch=intent.batch.id,
                 path=path,
+                option=part,
+                expected=before[:300],
+                found=now[:300],
             )
     return found

@@ -77,7 +77,9 @@ def savepoint_path(name: str, file: str = MANIFEST) -> str:
     if not isinstance(name, str) or not _SAVEPOINT_NAME.fullmatch(name):
         raise StateDeclarationError(
             f"{name!r:.120} cannot name a savepoint. Use up to 100 letters, digits, '.', '_' and '-', beginning with a "
-            f"letter or digit."
+            f"letter or digit.",
+            option="savepoint",
+            found=f"{name!r:.120}",
         )
     return f"{SAVEPOINTS}/{name}/{file}"
 

@@ -86,7 +86,8 @@ def rewrite_savepoint(
         what = f"there is no operator {unknown[0]!r} to rewrite; there are {sorted(todo)}"
         raise RestoreRefusedError(what, operator=unknown[0])
     if len(set(names)) < len(names):
-        raise RestoreRefusedError(f"two operators would have the same name: {sorted(names)}")
+        twice = next(name for name in names if names.count(name) > 1)
+        raise RestoreRefusedError(f"two operators would have the same name: {sorted(names)}", operator=twice)
 
     def write(new_path: Callable[[], str]) -> tuple[Operator, ...]:
         with CheckpointReader(source, manifest) as reader, naming_missing(source, manifest):
@@ -320,6 +321,7 @@ def _rewritten(reader: CheckpointReader, operator: Operator, rewrite: OperatorRe
             raise RestoreRefusedError(what, operator=operator.name, state=old)
     if len(set(names.values())) < len(names):
         what = f"two states of operator {operator.name!r} would have the same name: {names}"
-        raise RestoreRefusedError(what, operator=operator.name)
+        twice = next(new for new in names.values() if list(names.values()).count(new) > 1)
+        raise RestoreRefusedError(what, operator=operator.name, state=twice)
     states = [RewrittenState(reader, operator, old, new) for old, new in names.items()]
     return sorted(states, key=lambda state: (is_queue(state.name), state.name))

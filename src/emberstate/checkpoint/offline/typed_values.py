@@ -62,7 +62,11 @@ def typed_maker(codec: Codec[Any], what: str) -> Callable[[Any], Any]:
             return decode(msgspec.msgpack.encode(convert(plain)))
         except (CodecError, TypeError, ValueError, OverflowError) as error:
             said = str(error).removeprefix(f"the bytes do not hold {codec.schema.label}: ")
-            raise StateTypeError(f"{what} takes {codec.schema.label}, found {plain!r:.200}: {said:.300}") from None
+            raise StateTypeError(
+                f"{what} takes {codec.schema.label}, found {plain!r:.200}: {said:.300}",
+                expected=codec.schema.label,
+                found=f"{plain!r:.200}",
+            ) from None
 
     return make
 

@@ -115,7 +115,8 @@ class CheckpointReader:
         where = storage if isinstance(storage, Storage) else open_storage(storage)
         if savepoint is not None:
             if number is not None or pin_for is not None:
-                raise StateDeclarationError("a savepoint has a name and no number, and needs no pin")
+                what = "a savepoint has a name and no number, and needs no pin"
+                raise StateDeclarationError(what, option="number" if number is not None else "pin_for")
             return CheckpointReader(where, read_savepoint(where, savepoint))
         if number is not None:
             return _opened(where, number, pin_for)
@@ -324,6 +325,7 @@ class CheckpointReader:
                 table.look_at(entries)
         schema = table.schema()
         return schema, (table.batch(entries, schema) for entries in self._entries(found, table, groups))
+
 
 def _opened(storage: Storage, number: int, pin_for: str | None) -> CheckpointReader:
     if pin_for is None:

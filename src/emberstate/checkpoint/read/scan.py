@@ -54,9 +54,7 @@ class CheckpointName:
     @staticmethod
     def of(reader: CheckpointReader, savepoint: str | None) -> CheckpointName:
         """Return the name of an open one."""
-        return CheckpointName(
-            None if savepoint is not None else reader.manifest.number, savepoint, reader.manifest.id
-        )
+        return CheckpointName(None if savepoint is not None else reader.manifest.number, savepoint, reader.manifest.id)
 
     def open(self, location: Location) -> CheckpointReader:
         """Open it again."""
@@ -65,6 +63,8 @@ class CheckpointName:
             raise CheckpointCollectedError(
                 f"{reader.manifest.describe()} has replaced the one that this read began with. Begin the read again.",
                 checkpoint=self.number,
+                expected=self.ident,
+                found=reader.manifest.id,
             )
         return reader
 
@@ -183,9 +183,7 @@ def choose_operator(reader: CheckpointReader, name: str | None) -> Operator:
 # -- parts ----------------------------------------------------------------------------------------------------
 
 
-def _chosen(
-    operator: Operator, key: Any, key_groups: Iterable[int] | None
-) -> tuple[tuple[int, ...], bytes | None]:
+def _chosen(operator: Operator, key: Any, key_groups: Iterable[int] | None) -> tuple[tuple[int, ...], bytes | None]:
     """Return the key groups to read, and the encoded key, if it is only one."""
     count = operator.max_parallelism
     groups = tuple(range(count)) if key_groups is None else tuple(sorted(set(key_groups)))

@@ -31,6 +31,8 @@ class FileSlice:
                 f"{self.reader.name} has key groups {covered}, but {self.key_groups} are taken from it: it is another "
                 f"file",
                 path=self.reader.name,
+                expected=(self.key_groups.start, self.key_groups.end),
+                found=(covered.start, covered.end),
             )
 
     @staticmethod

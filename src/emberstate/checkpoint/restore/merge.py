@@ -117,12 +117,17 @@ def _merged_meta(parts: Sequence[FileSlice]) -> FileMeta:
             if states.setdefault(state.identity, state) != state:
                 raise RestoreRefusedError(
                     f"{state.kind} state {state.name!r} was declared differently in between: these deltas "
-                    f"cannot be one file. Write a base instead."
+                    f"cannot be one file. Write a base instead.",
+                    state=state.name,
                 )
-    if any(part.decisions != parts[0].decisions for part in parts):
+    other = next((part for part in parts if part.decisions != parts[0].decisions), None)
+    if other is not None:
         raise RestoreRefusedError(
             "states were renamed, dropped or migrated between these deltas: they cannot be one file. Write a base "
-            "instead."
+            "instead.",
+            path=other.reader.name,
+            expected=parts[0].decisions.to_dict(),
+            found=other.decisions.to_dict(),
         )
     ranges = [part.key_groups for part in parts]
     groups = KeyGroupRange(min(taken.start for taken in ranges), max(taken.end for taken in ranges))
