@@ -1,10 +1,10 @@
 # cython: boundscheck=False, wraparound=False
-"""`EntryEncoder`: turns the entries of one state, or their changes, into the rows of a state file.
+"""`EntryEncoder`: encodes the entries of one state, or their changes, as rows of a state file.
 
-Rows gather in columns of a few thousand, so that the interpreter lock is held for one chunk at a time, and go to a
-`Rows`, which sorts them.
+The encoder collects a chunk of a few thousand rows in columns, then passes it to a `Rows`, which sorts the rows. Chunks
+bound the time for which a writer in the background holds the interpreter lock.
 
-Thread safety: as `Rows`.
+Thread safety: that of `Rows`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from emberstate.checkpoint.files.sorted_rows import CHUNK_BYTES, CHUNK_ROWS, Row
 from emberstate.errors import CodecError, EmberstateError, StateTypeError
 from emberstate.state.changes import Op
 
-if not cython.compiled:  # compiled, these are C constants of the .pxd file
+if not cython.compiled:  # the compiled module has them as C constants, in the .pxd file
     REPLACED = 1
     CLEARED = 2
     PUT = 3
@@ -33,7 +33,7 @@ _PUT = Op.PUT
 
 
 class EntryEncoder:
-    """Encodes for one state; `flush` after the last step."""
+    """Encodes the entries or changes of one state. The caller calls `flush` after the last `add_steps`."""
 
     __slots__ = (
         "binding", "encode_key", "encode_namespace", "encode_user_key", "encode_value", "held", "key_groups", "keys",
@@ -75,7 +75,7 @@ class EntryEncoder:
         self.clear()
 
     def clear(self) -> None:
-        """Begin a chunk."""
+        """Start an empty chunk."""
         self.held = 0
         self.key_groups = []
         self.keys = []
@@ -87,7 +87,7 @@ class EntryEncoder:
         self.steps = []
 
     def flush(self) -> None:
-        """Hand over what has gathered."""
+        """Pass the chunk to `rows`, and start an empty one."""
         if self.keys:
             states = [self.number] * len(self.keys)
             self.rows.add_columns(
@@ -99,7 +99,13 @@ class EntryEncoder:
             self.clear()
 
     def add_entries(self, key_group: int, entries: Iterable[tuple[Any, Any, Any]]) -> None:
-        """Add whole entries of one key group: (key, namespace, value or list or dict of user keys)."""
+        """Add all entries of one key group as (key, namespace, content), and flush.
+
+        The content is a value, a list, or a dict by user key, according to the kind of the state.
+
+        Raises:
+            StateTypeError: a key, namespace or value cannot be encoded; the error has state and key.
+        """
         if self.binding.stored.kind == "list":
             for key, namespace, content in entries:
                 self.add_steps(key_group, key, namespace, ((_APPENDED, content),))
@@ -115,8 +121,10 @@ class EntryEncoder:
         self.flush()
 
     def _add_values(self, key_group: int, entries: Iterator[tuple[Any, Any, Any]]) -> bool:
-        """Add a chunk of entries with one value each; False when there are no more. One loop, for it is the
-        hot one."""
+        """Add a chunk of entries with one value each; return False when there are none left.
+
+        This is the hot loop of a base, so it does not call `add_row`.
+        """
         keys: list[bytes] = []
         namespaces: list[bytes] = []
         values: list[bytes | None] = []
@@ -149,12 +157,16 @@ class EntryEncoder:
         return bool(keys)
 
     def add_steps(self, key_group: Any, key: Any, namespace: Any, steps: Any) -> None:
-        """Add the rows of a change record; StateTypeError, with state and key, for what cannot be encoded."""
+        """Add the rows of one change record.
+
+        Raises:
+            StateTypeError: a key, namespace or value cannot be encoded; the error has state and key.
+        """
         op: cython.int
         number: cython.Py_ssize_t
         try:
             key_bytes = self.encode_key(key)
-            if namespace is not self.namespace:  # mostly the last one again
+            if namespace is not self.namespace:  # most records have the namespace of the one before
                 self.namespace_bytes = self.encode_namespace(namespace)
                 self.namespace = namespace
             for step in steps:
@@ -185,7 +197,7 @@ class EntryEncoder:
         has_value: cython.bint,
         step: cython.Py_ssize_t,
     ) -> None:
-        """Add one; `step` orders the rows of an entry before their user keys do."""
+        """Add one row. The rows of an entry are sorted by `step` first, then by user key."""
         stamp = None
         cell = None
         size: cython.Py_ssize_t = len(key_bytes) + len(self.namespace_bytes)
@@ -213,13 +225,13 @@ class EntryEncoder:
             self.flush()
 
     def refusal(self, key: Any, namespace: Any, error: EmberstateError) -> StateTypeError:
-        """The error, with its place."""
+        """Return the error for a value that cannot be encoded: it names the state, key and namespace."""
         text = f"{self.binding.label}, key {key!r}, namespace {namespace!r}: {error}"
-        return StateTypeError(text, state=self.binding.stored.name, key=key, field=error.field)
+        return StateTypeError(text, state=self.binding.stored.name, key=key).located(**error.place)
 
 
 def encode_changes(encoders: dict[str, EntryEncoder], changes: Iterable[tuple[str, int, Any]]) -> None:
-    """Encode (state, key group, (key, namespace, steps)) records, each by its state's encoder."""
+    """Encode records of (state, key group, (key, namespace, steps)), each with the encoder of its state, and flush."""
     encoder: EntryEncoder
     for name, group, change in changes:
         encoder = encoders[name]
