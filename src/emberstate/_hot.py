@@ -42,6 +42,8 @@ HOT_MODULES = (
     "emberstate.heap.states.states",
     "emberstate.heap.states.map_state",
     "emberstate.heap.states.timer_index",
+    "emberstate.heap.columns.key_index",
+    "emberstate.heap.columns.folds",
     "emberstate.heap.loading.values",
     "emberstate.heap.loading.composites",
     "emberstate.rocksdb.pair_access",

@@ -33,7 +33,7 @@ LAYERS = (
 #: The rooms of a layer, by the same rule.
 ROOMS = {
     "storage": (("interface", "paths", "checksums"), ("base",), ("local", "memory", "object_store"), ("uri",)),
-    "heap": (("map",), ("states",), ("loading", "ttl_sweep"), ("backend",)),
+    "heap": (("map",), ("states",), ("columns",), ("loading", "ttl_sweep"), ("backend",)),
     "checkpoint": (("files",), ("manifest",), ("restore",), ("commit", "read"), ("offline", "backends")),
     "runtime": (("rows",), ("functions",), ("operator",), ("windows", "bootstrap"), ("aggregates",)),
     "spark": (
@@ -59,7 +59,7 @@ THIRD_PARTY = {
     "keygroups": {"xxhash"},
     "codec": {"msgspec"},
     "state": {"cython", "pyarrow"},
-    "heap": {"cython"},
+    "heap": {"cython", "numpy"},
     "rocksdb": {"cython", "rocksdict"},
     "storage": {"boto3", "botocore"},
     "checkpoint": {"cython", "pyarrow", "msgspec"},

@@ -13,6 +13,10 @@ from emberstate.state.descriptors import ListStateDescriptor, MapStateDescriptor
 from emberstate.state.ttl.stamped import Stamped
 
 
+class RecordKind(ValueKind):
+    """The kind of a table that holds records in columns (`heap.columns`): what it hands out is made at each read."""
+
+
 def kind_for(descriptor: StateDescriptor) -> ValueKind:
     """Return the kind of the values in the state's entries."""
     immutable = descriptor.codec.immutable

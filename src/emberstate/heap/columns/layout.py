@@ -1,0 +1,141 @@
+"""`ColumnLayout`: the columns that hold the records of a state, one field each.
+
+The records are of a dataclass whose fields are immutable. Ints (of 64 bits), floats and booleans get a NumPy column of
+their own kind; with `| None` also a mask of the nulls. Anything else is a column of Python objects, None among them.
+
+Immutable; any thread.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from emberstate.errors import StateDeclarationError, StateTypeError
+
+Array = npt.NDArray[Any]
+
+_KINDS: Final[dict[Any, Any]] = {int: np.int64, float: np.float64, bool: np.bool_}
+#: What a column takes without a word of NumPy, which would cut 1.5 to 1.
+_TAKEN: Final[dict[Any, frozenset[type]]] = {
+    np.int64: frozenset({int}),
+    np.float64: frozenset({float, int}),
+    np.bool_: frozenset({bool}),
+}
+_UNIONS: Final = (typing.Union, types.UnionType)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ColumnField:
+    """A field: its name, the type of its column, and whether that has a mask of nulls."""
+
+    name: str
+    dtype: Any
+    masked: bool
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Column:
+    """Values of one field; `nulls` is None if none can be null, or if None itself stands for it."""
+
+    values: Array
+    nulls: Array | None
+
+    def objects(self) -> list[Any]:
+        """The values as Python objects."""
+        if self.nulls is None or not self.nulls.any():
+            return self.values.tolist()  # type: ignore[no-any-return]
+        values = self.values.astype(object)
+        values[self.nulls] = None
+        return values.tolist()  # type: ignore[no-any-return]
+
+
+class ColumnLayout:
+    """How records become columns and columns become records.
+
+    >>> @dataclasses.dataclass
+    ... class Total:
+    ...     n: int
+    ...     total: float | None
+    >>> layout = ColumnLayout(Total)
+    >>> columns = layout.columns_of([Total(1, 2.5), Total(2, None)])
+    >>> columns[1].nulls.tolist(), layout.records_of(columns)
+    ([False, True], [Total(n=1, total=2.5), Total(n=2, total=None)])
+    """
+
+    __slots__ = ("fields", "record")
+
+    record: type[Any]
+    fields: tuple[ColumnField, ...]
+
+    def __init__(self, record: type[Any]) -> None:
+        if not dataclasses.is_dataclass(record):
+            raise StateDeclarationError(
+                f"columns hold records of a dataclass, not {record!r:.100}",
+                option="record",
+                expected="a dataclass",
+                found=repr(record),
+            )
+        hints = typing.get_type_hints(record)
+        self.record = record
+        self.fields = tuple(_field(field.name, hints[field.name]) for field in dataclasses.fields(record))
+
+    def position(self, name: str) -> int:
+        """The position of a field."""
+        return [field.name for field in self.fields].index(name)
+
+    def empty(self, rows: int) -> list[Column]:
+        """Columns for so many rows, in which everything is null, or 0 if it cannot be null."""
+        return [
+            Column(
+                np.full(rows, None, object) if field.dtype is object else np.zeros(rows, field.dtype),
+                np.ones(rows, np.bool_) if field.masked else None,
+            )
+            for field in self.fields
+        ]
+
+    def columns_of(self, records: list[Any]) -> list[Column]:
+        """The records as columns; raises StateTypeError for what a column cannot hold."""
+        return [self._column(field, [getattr(record, field.name) for record in records]) for field in self.fields]
+
+    def records_of(self, columns: list[Column]) -> list[Any]:
+        """The columns as records."""
+        return [self.record(*values) for values in zip(*[column.objects() for column in columns], strict=True)]
+
+    def _column(self, field: ColumnField, values: list[Any]) -> Column:
+        if field.dtype is object:
+            column = np.empty(len(values), object)
+            column[:] = values
+            return Column(column, None)
+        nulls = np.array([value is None for value in values], np.bool_) if field.masked else None
+        filled = [False if value is None else value for value in values] if field.masked else values
+        taken = _TAKEN[field.dtype]
+        wrong = [value for value in values if type(value) not in taken and not (field.masked and value is None)]
+        if not wrong:
+            try:
+                return Column(np.array(filled, field.dtype), nulls)
+            except OverflowError:
+                wrong = [max(filled, key=abs)]
+        kind = np.dtype(field.dtype).name
+        raise StateTypeError(
+            f"field {field.name!r} of {self.record.__name__} is a column of {kind}, which does not hold "
+            f"{wrong[0]!r:.100}",
+            field=field.name,
+            expected=kind,
+            found=repr(wrong[0])[:100],
+        )
+
+
+def _field(name: str, hint: Any) -> ColumnField:
+    masked = False
+    if typing.get_origin(hint) in _UNIONS:
+        others = [part for part in typing.get_args(hint) if part is not type(None)]
+        masked = len(others) < len(typing.get_args(hint))
+        hint = others[0] if len(others) == 1 else object
+    dtype = _KINDS.get(hint, object)
+    return ColumnField(name, dtype, masked and dtype is not object)
