@@ -21,12 +21,16 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 HEAVY = {"numpy", "pandas", "pyarrow", "pyspark"}
 ENGINE = ("keygroups", "codec", "state", "heap")
 
-PROGRAM = """
+#: Of the engine, what is imported where states or keys in columns are used, and not before.
+LAZY = ("emberstate.heap.columns.", "emberstate.heap.loading.records", "emberstate.state.cells.")
+
+PROGRAM = f"""
 import importlib, pkgutil, sys
 for name in sys.argv[1:]:
     module = importlib.import_module(name)
     for found in pkgutil.walk_packages(getattr(module, "__path__", []) if "." in name else [], name + "."):
-        importlib.import_module(found.name)
+        if not found.name.startswith({LAZY!r}):
+            importlib.import_module(found.name)
 print(*sys.modules)
 """
 

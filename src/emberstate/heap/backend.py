@@ -10,17 +10,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from emberstate.codec import Codec
-from emberstate.errors import CodecError, StateTypeError
+from emberstate.errors import CodecError, StateDeclarationError, StateTypeError
 from emberstate.heap.loading.composites import ListLoader, MapLoader
 from emberstate.heap.loading.values import BulkLoader, ValueLoader
 from emberstate.heap.map.copy_on_write_state_map import CopyOnWriteStateMap
 from emberstate.heap.map.interface import StateMap
 from emberstate.heap.map.snapshots import FIRST_VERSION, SnapshotPoint, SnapshotRegistry
 from emberstate.heap.map.value_kind import IMMUTABLE
-from emberstate.heap.states.kinds import kind_for
+from emberstate.heap.states.kinds import RecordKind, kind_for
 from emberstate.heap.states.list_value import AppendList, ListKind
 from emberstate.heap.states.map_state import HeapMapState
 from emberstate.heap.states.map_value import MapKind
@@ -31,11 +31,14 @@ from emberstate.heap.ttl_sweep import HeapTtlSweep
 from emberstate.keygroups import DEFAULT_MAX_PARALLELISM, KeyGroupRange, KeySchema
 from emberstate.state.changes import EntryChange
 from emberstate.state.declarations import StateHandles
-from emberstate.state.descriptors import StateDescriptor
+from emberstate.state.descriptors import AggregatingStateDescriptor, StateDescriptor
 from emberstate.state.keyed_state_backend import AbstractKeyedStateBackend, BackendStatistics
 from emberstate.state.keyed_state_snapshot import KeyedStateSnapshot
-from emberstate.state.row_loading import FileRules, RowDecoders
+from emberstate.state.row_loading import FileRules, RowDecoders, RowLoader
 from emberstate.state.ttl.stamped import Stamped
+
+if TYPE_CHECKING:
+    from emberstate.heap.columns.column_table import ColumnTable
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -75,10 +78,37 @@ class HeapKeyedStateBackend(AbstractKeyedStateBackend[StateTable, HeapTimerQueue
         self.registry = SnapshotRegistry()
         self._ttl_sweep = HeapTtlSweep(self.ttl_clock, self.registry)
         self._table_type = table_type
+        self._in_columns: set[str] = set()  # names of the states that `get_column_state` registers
 
     # -- tables, timer queues and points --------------------------------------------------------------------
 
+    def get_column_state(self, descriptor: AggregatingStateDescriptor, *, namespace_type: Any = str) -> ColumnTable:
+        """Return the column table of a state whose accumulators are records; the first call registers the state.
+
+        In snapshots, changes, files and handles it is an aggregating state like any other.
+
+        Raises:
+            StateDeclarationError: the state is registered already, and not in columns.
+        """
+        from emberstate.heap.columns.column_table import ColumnTable
+
+        if descriptor.name not in self._states:
+            self._in_columns.add(descriptor.name)
+        table = self._register(descriptor, namespace_type).table
+        if not isinstance(table, ColumnTable):
+            raise StateDeclarationError(
+                f"state {descriptor.name!r} is registered already, and not in columns: get it in columns first",
+                state=descriptor.name,
+            )
+        return table
+
     def _new_table(self, descriptor: StateDescriptor, namespace_codec: Codec[Any]) -> StateTable:
+        if descriptor.name in self._in_columns:
+            from emberstate.heap.columns.column_table import ColumnTable
+            from emberstate.heap.columns.layout import ColumnLayout
+
+            layout, stamped = ColumnLayout(descriptor.codec.type), descriptor.ttl is not None
+            return ColumnTable(descriptor.name, layout, self.context, self.registry, stamped=stamped)
         return self._table_type(descriptor.name, kind_for(descriptor), self.context, self.registry)
 
     def _new_timer_queue(self, name: str, namespace_codec: Codec[Any]) -> HeapTimerQueue:
@@ -120,9 +150,13 @@ class HeapKeyedStateBackend(AbstractKeyedStateBackend[StateTable, HeapTimerQueue
     def _is_empty(self) -> bool:
         return not self.number_of_entries() and not any(len(queue.table) for queue in self._timer_queues.values())
 
-    def loader(self, name: str, decoders: RowDecoders, rules: FileRules) -> BulkLoader:
+    def loader(self, name: str, decoders: RowDecoders, rules: FileRules) -> RowLoader:
         """Return a loader that fills state `name` from the rows of one file."""
         table = self._states[name].table
+        if isinstance(table.kind, RecordKind):
+            from emberstate.heap.loading.records import RecordLoader
+
+            return RecordLoader(cast("ColumnTable", table), decoders, rules)
         if isinstance(table.kind, MapKind):
             return MapLoader(table, decoders, rules, timers=False)
         return (ListLoader if isinstance(table.kind, ListKind) else ValueLoader)(table, decoders, rules)

@@ -15,21 +15,28 @@ Thread safety: the backend's owner thread.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from emberstate.heap.map.copy_on_write_state_map import CopyOnWriteStateMap
 from emberstate.heap.map.interface import StateMap
 from emberstate.heap.map.snapshots import SnapshotPoint, SnapshotRegistry
+from emberstate.heap.states.kinds import RecordKind
 from emberstate.heap.states.list_value import AppendList, ListKind, append_list_over
 from emberstate.heap.states.map_value import PLAIN, MapKind
 from emberstate.heap.states.state_table import StateTable
 from emberstate.state.ttl.clean_up import Sweep, SweptPart, TtlSweep
 from emberstate.state.ttl.config import TtlClock, TtlConfig
 
+if TYPE_CHECKING:
+    from emberstate.heap.columns.column_table import ColumnTable
+
 #: Buckets of a map looked at per step.
 BUCKETS = 32
 #: Elements of a list looked at per step; a list up to this length is cleaned even if less than half has expired.
 ELEMENTS = 64
+#: Rows of a column table looked at per step, and how many of them count as one value: each costs a few nanoseconds.
+ROWS = 8192
+ROWS_PER_VALUE = 64
 
 
 class HeapTtlSweep(TtlSweep):
@@ -48,6 +55,9 @@ class HeapTtlSweep(TtlSweep):
 
     def sweep(self, table: StateTable, ttl: TtlConfig) -> Sweep:
         """Walk over all key groups of one state; the walk ends at once while its time is not known."""
+        if isinstance(table.kind, RecordKind):
+            yield from self._records(cast("ColumnTable", table), ttl)
+            return
         for _, map in table.used_maps():
             visitor = map.visitor(BUCKETS)
             while (horizon := self._horizon(ttl)) is not None and (entries := visitor.next_entries()) is not None:
@@ -75,9 +85,15 @@ class HeapTtlSweep(TtlSweep):
                 for walk in walks:
                     yield from walk
 
-    def _large(
-        self, map: StateMap, key: Any, namespace: Any, large: CopyOnWriteStateMap, ttl: TtlConfig
-    ) -> Sweep:
+    def _records(self, table: ColumnTable, ttl: TtlConfig) -> Sweep:
+        """Walk over the rows of a column table."""
+        first = 0
+        while (horizon := self._horizon(ttl)) is not None and first < len(table.store.alive):
+            expired = table.expired_rows(first, first + ROWS, horizon)
+            yield SweptPart(1 + ROWS // ROWS_PER_VALUE, table.remove_rows(expired))
+            first += ROWS
+
+    def _large(self, map: StateMap, key: Any, namespace: Any, large: CopyOnWriteStateMap, ttl: TtlConfig) -> Sweep:
         """Walk over a large map, for as long as it is the entry's."""
         visitor = large.visitor(BUCKETS)
         while map.peek(key, namespace) is large and (entries := visitor.next_entries()) is not None:

@@ -8,7 +8,7 @@ and a namespace have one row at any time.
 The copy rule (`heap.map.snapshots`): before a row whose version is below `registry.required` changes, it is saved in
 the image of the newest snapshot. A row that is saved has the registry's version.
 
-Row numbers that `rows_of` returned are valid until its next call.
+Row numbers that `rows_of` returned are valid until the next call of `numbers_of`.
 
 Invariants
 1.  Each row in use is alive, or in `dead`.
@@ -65,12 +65,19 @@ class ColumnRows:
 
     # -- the owner's thread ----------------------------------------------------------------------------------
 
-    def rows_of(self, data: Any, offsets: Array, groups: Array, namespaces: Array) -> Array:
-        """Return the row of each key; an unknown one gets a row that is not alive yet."""
+    def numbers_of(self, namespaces: list[Any]) -> Array:
+        """Return the number of each namespace, for `rows_of`; frees what nobody needs any more first."""
         with self.registry.lock:
             self._touch()
             if self.buried_at != self.registry.epoch:
                 self._bury()
+            self.namespaces.drop_unused()
+            return np.array([self.namespaces.number(namespace) for namespace in namespaces], np.int32)
+
+    def rows_of(self, data: Any, offsets: Array, groups: Array, namespaces: Array) -> Array:
+        """Return the row of each key; an unknown one gets a row that is not alive yet."""
+        with self.registry.lock:
+            self._touch()
             before = self.index.entries
             rows = self.index.rows_of(data, offsets, namespaces)
             if self.index.entries > before:

@@ -74,16 +74,14 @@ class ColumnTable(StateTable):
     # -- batches ---------------------------------------------------------------------------------------------
 
     def namespace_numbers(self, namespaces: list[Any]) -> Array:
-        """Return a number for each namespace; it lasts if `rows_of` is called with it next."""
+        """Return a number for each namespace, for `rows_of`; numbers, and rows, are valid until the next call."""
         self.context.check_open()
-        with self.registry.lock:
-            return np.array([self.store.namespaces.number(namespace) for namespace in namespaces], np.int32)
+        return self.store.numbers_of(namespaces)
 
     def rows_of(self, data: Any, offsets: Array, key_groups: Array, namespaces: Array) -> Array:
         """Return the row of each key and namespace number; an unknown one gets a row, which has no entry yet.
 
-        Keys are canonical, as a large binary column. Checks that the key groups are owned, and some keys' own groups. The
-        rows are valid until the next call.
+        Keys are canonical, as a large binary column. Checks that the key groups are owned, and some keys' own groups.
         """
         self.context.check_open()
         start, end = self.context.key_group_range.start, self.context.key_group_range.end
@@ -129,6 +127,11 @@ class ColumnTable(StateTable):
         """Set the records of `rows`, each of them once."""
         self.context.check_open()
         self.store.write(rows, columns, stamps)
+
+    def expired_rows(self, first: int, last: int, horizon: int) -> Array:
+        """Return those of the rows [first, last) that have an entry whose stamp is `horizon` or before."""
+        part = self.store.alive[first:last] & (self.store.stamps[first:last] <= horizon)
+        return first + np.flatnonzero(part)
 
     def remove_rows(self, rows: Array) -> int:
         """Remove the entries of `rows`, each of them once; return how many there were."""
@@ -206,12 +209,25 @@ class ColumnTable(StateTable):
             rows = self.store.rows_of(b"".join(keys), offsets, np.array(key_groups, np.int32), numbers)
             self.store.write(rows, columns, stamps)
 
+    def has(self, key: bytes, namespace: Hashable) -> bool:
+        """Whether a key, as canonical bytes, has an entry."""
+        return self._row(key, namespace) is not None
+
+    def discard(self, key: bytes, namespace: Hashable) -> None:
+        """Remove the entry of a key, as canonical bytes, if it has one."""
+        row = self._row(key, namespace)
+        if row is not None:
+            self.store.remove(np.array([row]))
+
     def _current(self, namespace: Hashable) -> int | None:
         """The row of the current key, if it has an entry."""
         self.context.check_key(self.name)
+        return self._row(self._encode(self.context.key), namespace)
+
+    def _row(self, key: bytes, namespace: Hashable) -> int | None:
         with self.registry.lock:
             number = self.store.namespaces.find(namespace)
-            row = self.store.index.find(self._encode(self.context.key), number) if number >= 0 else -1
+            row = self.store.index.find(key, number) if number >= 0 else -1
         return row if row >= 0 and self.store.alive[row] else None
 
     # -- all keys --------------------------------------------------------------------------------------------

@@ -373,7 +373,7 @@ class KeyIndex:
         if filled != self.entries or tombstones != self.tombstones or 3 * (filled + tombstones) > 2 * len(slots):
             raise InvariantError(f"a key index has {filled} full slots and {tombstones} tombstones of {len(slots)}")
         starts = np.asarray(self.starts)
-        order = used[np.argsort(starts[used], kind="stable")]
+        order = used[np.lexsort((lengths[used], starts[used]))]
         ends = starts[order] + lengths[order]
         if np.any(ends[: len(ends) - 1] > starts[order][1:]) or (len(ends) and int(ends.max()) > self.arena_used):
             raise InvariantError("keys overlap in a key index's arena")
