@@ -6,8 +6,8 @@ of the hash table is one word: the hash in the upper 32 bits, the row number + 2
 1 one whose row was freed. Row numbers are given out in order of arrival, freed ones first, so they do not depend on
 hashes. A probe goes from slot to slot; what a hash cannot tell apart, the bytes do.
 
-Keys come as Arrow's large binary columns: bytes, and offsets of 64 bits. The hash is not stored anywhere and has a seed of
-its process, so that nobody can choose keys that collide.
+Keys come as Arrow's large binary columns: bytes, and offsets of 64 bits. The hash is not stored anywhere and has a
+seed of its process, so that nobody can choose keys that collide.
 
 Invariants
 1.  Each row in use has one slot, which a probe from its hash reaches without meeting an empty one; no two rows in use
