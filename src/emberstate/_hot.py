@@ -50,6 +50,7 @@ HOT_MODULES = (
     "emberstate.rocksdb.current_entry",
     "emberstate.rocksdb.states",
     "emberstate.rocksdb.map_state",
+    "emberstate.checkpoint.files.row_order",
     "emberstate.checkpoint.files.encoder",
     "emberstate.runtime.rows.row_batches",
     "emberstate.runtime.functions.domain_timers",

@@ -29,6 +29,7 @@ from emberstate.heap.states.states import HeapFoldingState, HeapListState, HeapV
 from emberstate.heap.states.timer_queue import HeapTimerQueue
 from emberstate.heap.ttl_sweep import HeapTtlSweep
 from emberstate.keygroups import DEFAULT_MAX_PARALLELISM, KeyGroupRange, KeySchema
+from emberstate.state.cells.entry_columns import EntryColumns
 from emberstate.state.changes import EntryChange
 from emberstate.state.declarations import StateHandles
 from emberstate.state.descriptors import AggregatingStateDescriptor, StateDescriptor
@@ -132,6 +133,21 @@ class HeapKeyedStateBackend(AbstractKeyedStateBackend[StateTable, HeapTimerQueue
             for name, registered in self._states.items()
             for group, change in registered.table.changes(point)
         ]
+
+    def split_changes(
+        self, snapshot: KeyedStateSnapshot
+    ) -> tuple[list[tuple[str, int, EntryChange]], dict[str, EntryColumns]]:
+        """`changes` of the states that are in no columns; and of every other state, by name, as columns."""
+        point = self._point(snapshot)
+        listed: list[tuple[str, int, EntryChange]] = []
+        columns: dict[str, EntryColumns] = {}
+        for name, registered in self._states.items():
+            found = registered.table.changed_columns(point)
+            if found is None:
+                listed += [(name, group, change) for group, change in registered.table.changes(point)]
+            else:
+                columns[name] = found
+        return listed, columns
 
     def timer_changes(self, snapshot: KeyedStateSnapshot) -> list[tuple[str, int, EntryChange]]:
         """List (queue, key group, record) for every key whose timers differ from `snapshot`."""

@@ -155,6 +155,9 @@ class RocksDBStateTable:
         """Iterate over (key, namespace, content) of one key group at `point`, from any thread."""
         return self._contents(point.scan(group_prefix(self.prefix, key_group)))
 
+    def entry_columns(self, key_group: int, point: Point) -> None:
+        """None: the pairs are in no columns."""
+
     def keys(self, namespace: Hashable) -> Iterator[Any]:
         """Iterate over the keys that have an entry in `namespace`, key groups ascending; O(all entries)."""
         wanted = self.namespace_codec.encode(namespace)

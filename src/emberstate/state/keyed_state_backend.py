@@ -21,6 +21,7 @@ from typing import Any, ClassVar, Generic, NoReturn, TypeAlias, TypeVar
 from emberstate.codec import Codec, key_codec_for
 from emberstate.errors import LifecycleError, RestoreRefusedError, StateDeclarationError, StateTypeError
 from emberstate.keygroups import KeyGroupRange, KeySchema
+from emberstate.state.cells.entry_columns import EntryColumns
 from emberstate.state.changes import EntryChange
 from emberstate.state.declarations import StateHandles, check_declared, check_room, check_same_declaration, user_facing
 from emberstate.state.descriptors import StateDescriptor, check_state_name
@@ -107,6 +108,12 @@ class AbstractKeyedStateBackend(abc.ABC, Generic[T_co, Q_co, P]):
         The list includes states registered since. The cost is that of what was touched. Mutable values that were
         handed out are taken back first.
         """
+
+    def split_changes(
+        self, snapshot: KeyedStateSnapshot
+    ) -> tuple[list[tuple[str, int, EntryChange]], dict[str, EntryColumns]]:
+        """`changes` of the states that are in no columns; and of every other state, by name, as columns."""
+        return self.changes(snapshot), {}
 
     @abc.abstractmethod
     def timer_changes(self, snapshot: KeyedStateSnapshot) -> list[tuple[str, int, EntryChange]]:

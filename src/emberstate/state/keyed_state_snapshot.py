@@ -6,10 +6,11 @@ read and release it; until then the backend keeps what it saw.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
 
 from emberstate.errors import StateDeclarationError
+from emberstate.state.cells.entry_columns import EntryColumns
 from emberstate.state.points import PointInTime
 from emberstate.state.registered_state import Entry, EntryTable, RegisteredState
 from emberstate.state.timers import TimerQueue
@@ -41,13 +42,20 @@ class KeyedStateSnapshot:
 
         The caller must not change the content, which may be the backend's own.
         """
+        return self._table(state).entries(key_group, self.point)
+
+    def entry_columns(self, state: str, key_group: int) -> Iterable[EntryColumns] | None:
+        """The same as columns; None if the state is in no columns."""
+        return self._table(state).entry_columns(key_group, self.point)
+
+    def _table(self, state: str) -> EntryTable:
         registered = self.states.get(state)
         if registered is None:
             raise StateDeclarationError(
                 f"the snapshot has no state {state!r}: it has {sorted(self.states)}", state=state
             )
         self.point.check_live()
-        return registered.table.entries(key_group, self.point)
+        return registered.table
 
     def timers(self, queue: str, key_group: int) -> Iterator[Entry]:
         """Iterate over (key, "", {(time, name, namespace): True}) of one timer queue in one key group, as it was."""

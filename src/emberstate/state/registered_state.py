@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from typing import Any, Generic, Protocol, TypeVar
 
 from emberstate.codec import Codec
+from emberstate.state.cells.entry_columns import EntryColumns
 from emberstate.state.descriptors import StateDescriptor
 
 #: key, namespace, content: a value, a list of elements, or a dict of user keys; with time to live, `Stamped`
@@ -26,6 +27,9 @@ class EntryTable(Protocol):
 
     def entries(self, key_group: int, point: Any) -> Iterator[Entry]:
         """Iterate over the entries that one key group had at `point`, which is live."""
+
+    def entry_columns(self, key_group: int, point: Any) -> Iterable[EntryColumns] | None:
+        """What `entries` has, as columns; None if the contents are in no columns."""
 
     def keys(self, namespace: Hashable) -> Iterator[Any]:
         """Iterate over the keys that have an entry in `namespace`, key groups ascending; O(all entries)."""

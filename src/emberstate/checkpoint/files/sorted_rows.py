@@ -1,8 +1,9 @@
 """The sorted rows of a state file: a row per step of an entry.
 
-`EntryEncoder` makes them. They are collected in small chunks (each holds the interpreter lock once), sorted by Arrow,
-which holds no lock, and cut into record batches. The order is that of the bytes, the same in every process: key group,
-state, key, namespace; within an entry CLEARED first, then user keys, or elements in their order.
+`EntryEncoder` makes them, or `ColumnEncoder`. They are collected in chunks (those of entries are small, for each holds
+the interpreter lock once), sorted without a lock (`row_order`), and cut into record batches. The order is that of the
+bytes, the same in every process: key group, state, key, namespace; within an entry CLEARED first, then user keys, or
+elements in their order.
 
 Thread safety: a `Rows` belongs to one thread; what it encodes must not change meanwhile (a snapshot's content
 does not).
@@ -10,7 +11,7 @@ does not).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ import pyarrow.compute as pc
 
 from emberstate.checkpoint.files.batches import SCHEMA
 from emberstate.checkpoint.files.limits import BATCH_BYTES, MAX_CELL_BYTES
+from emberstate.checkpoint.files.row_order import sorted_order
 from emberstate.errors import StateTypeError
 from emberstate.state.changes import Op
 
@@ -31,7 +33,6 @@ _SORTED: Final = pa.schema(
     [pa.field(field.name, pa.large_binary() if field.type == pa.binary() else field.type) for field in SCHEMA]
     + [pa.field("step", pa.uint32())]
 )
-_ORDER: Final = [(name, "ascending") for name in ("key_group", "state", "key", "namespace", "step", "user_key")]
 
 _REPLACED: Final = int(Op.REPLACED)
 
@@ -103,34 +104,55 @@ class Rows:
         self._keep(columns)
         self.count += count
 
+    def add_cells(self, state: int, columns: Sequence[pa.Array]) -> None:
+        """Add rows without user keys of one state: key groups, keys, namespaces, steps, values and stamps, as Arrow has
+        them."""
+        key_groups, keys, namespaces, ops, values, stamps = columns
+        count = len(keys)
+        sizes = pc.add(pc.add(_lengths(keys), _lengths(namespaces)), _lengths(values))
+        check_size(pc.max(sizes).as_py() or 0)
+        self._keep(
+            [
+                key_groups.cast(pa.uint16()),
+                pa.repeat(pa.scalar(state, pa.uint16()), count),
+                keys,
+                namespaces,
+                ops,
+                pa.nulls(count, pa.large_binary()),
+                values,
+                stamps,
+                pa.repeat(pa.scalar(0, pa.uint32()), count),
+            ]
+        )
+        self.count += count
+
     def batches(self, max_rows: int) -> Iterator[pa.RecordBatch]:
         """Yield the rows in order, in batches of at most `max_rows` rows and about `BATCH_BYTES`, or one row."""
         self._chunk()
         if not self._chunks:
             return
-        table = pa.Table.from_batches(self._chunks, _SORTED)
-        order = pc.sort_indices(table, sort_keys=_ORDER)
-        for start, stop in self._cuts(table, order, max_rows):
-            rows = table.take(order.slice(start, stop - start)).combine_chunks()
-            columns = [rows.column(field.name).chunk(0).cast(field.type) for field in SCHEMA]
+        rows = pa.Table.from_batches(self._chunks, _SORTED).combine_chunks().to_batches()[0]
+        order = sorted_order(rows)
+        for start, stop in self._cuts(rows, order, max_rows):
+            batch = rows.take(order.slice(start, stop - start))
+            columns = [batch.column(field.name).cast(field.type) for field in SCHEMA]
             yield pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
-    def _cuts(self, table: pa.Table, order: pa.Array, max_rows: int) -> Iterator[tuple[int, int]]:
-        count = table.num_rows
+    def _cuts(self, rows: pa.RecordBatch, order: pa.Array, max_rows: int) -> Iterator[tuple[int, int]]:
+        count = rows.num_rows
         if self._bytes <= BATCH_BYTES:
             yield from ((start, min(count, start + max_rows)) for start in range(0, count, max_rows))
             return
-        sizes = pc.binary_length(table.column("key"))
+        sizes = _lengths(rows.column("key"))
         for name in ("namespace", "user_key", "value"):
-            sizes = pc.add(sizes, pc.fill_null(pc.binary_length(table.column(name)), 0))
+            sizes = pc.add(sizes, _lengths(rows.column(name)))
         start = held = row = 0
-        for piece in sizes.take(order).chunks:
-            for size in piece.to_pylist():
-                if row > start and (held + size > BATCH_BYTES or row - start == max_rows):
-                    yield start, row
-                    start, held = row, 0
-                held += size
-                row += 1
+        for size in sizes.take(order).to_pylist():
+            if row > start and (held + size > BATCH_BYTES or row - start == max_rows):
+                yield start, row
+                start, held = row, 0
+            held += size
+            row += 1
         yield start, row
 
     def _chunk(self) -> None:
@@ -144,6 +166,10 @@ class Rows:
         chunk = pa.RecordBatch.from_arrays(columns, schema=_SORTED)
         self._chunks.append(chunk)
         self._bytes += chunk.nbytes
+
+
+def _lengths(column: pa.LargeBinaryArray) -> pa.Array:
+    return pc.fill_null(pc.binary_length(column), 0)
 
 
 def check_size(size: int) -> None:

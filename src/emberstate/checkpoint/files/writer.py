@@ -18,7 +18,8 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from emberstate.checkpoint.files.batches import schema_message, write_message
-from emberstate.checkpoint.files.bindings import bindings_of, meta_of
+from emberstate.checkpoint.files.bindings import StateBinding, bindings_of, meta_of
+from emberstate.checkpoint.files.column_entries import ColumnEncoder
 from emberstate.checkpoint.files.encoder import EntryEncoder, encode_changes
 from emberstate.checkpoint.files.footer import END_OF_STREAM, HEAD, METADATA_KEY, build_footer
 from emberstate.checkpoint.files.limits import BASE_BATCH_ROWS, DELTA_BATCH_ROWS
@@ -29,7 +30,7 @@ from emberstate.keygroups import KeyGroupRange
 from emberstate.state.key_bytes import key_bytes
 from emberstate.state.keyed_state_backend import KeyedStateBackend
 from emberstate.state.keyed_state_snapshot import KeyedStateSnapshot
-from emberstate.state.ttl.filter import unexpired
+from emberstate.state.ttl.filter import horizon_of, unexpired
 from emberstate.storage.checksums import checksum
 
 
@@ -113,17 +114,20 @@ def write_delta(backend: KeyedStateBackend, snapshot: KeyedStateSnapshot) -> Wri
     """
     bindings = bindings_of(backend)
     rows = Rows()
-    encode_key = key_bytes(backend.context.key_schema).encode
+    keys = key_bytes(backend.context.key_schema)
     of_states: dict[str, EntryEncoder] = {}
     of_queues: dict[str, EntryEncoder] = {}
-    for position, binding in enumerate(bindings):
-        is_queue, name = binding.stored.identity
-        (of_queues if is_queue else of_states)[name] = EntryEncoder(position, binding, encode_key, rows)
     try:
-        changed = backend.changes(snapshot)
+        listed, columns = backend.split_changes(snapshot)
     except StateTypeError as error:
         raise backend.refusal(error) from None
-    encode_changes(of_states, changed)
+    for position, binding in enumerate(bindings):
+        is_queue, name = binding.stored.identity
+        if not is_queue and name in columns:
+            ColumnEncoder(position, binding, keys.decode, rows).add(columns[name])
+        else:
+            (of_queues if is_queue else of_states)[name] = EntryEncoder(position, binding, keys.encode, rows)
+    encode_changes(of_states, listed)
     encode_changes(of_queues, backend.timer_changes(snapshot))
     return assemble(meta_of(backend, "delta", backend.context.key_group_range, bindings), rows)
 
@@ -162,7 +166,7 @@ class BaseWriter:
             owned.check(bound)
         self._snapshot = snapshot
         self._bindings = bindings_of(backend, snapshot)
-        self._encode_key = key_bytes(backend.context.key_schema).encode
+        self._keys = key_bytes(backend.context.key_schema)
         self._batch_rows = batch_rows
         self._assembler = FileAssembler(meta_of(backend, "base", self._groups, self._bindings))
         self._parts = self._write()
@@ -192,13 +196,27 @@ class BaseWriter:
     def _batches(self, group: int) -> Iterator[pa.RecordBatch]:
         rows = Rows()
         for position, binding in enumerate(self._bindings):
-            encoder = EntryEncoder(position, binding, self._encode_key, rows)
-            read = self._snapshot.timers if binding.stored.kind == TIMERS else self._snapshot.entries
-            entries = read(binding.stored.name, group)
-            if binding.ttl is not None:
-                entries = unexpired(entries, binding.ttl, self._snapshot.ttl_clock)
-            encoder.add_entries(group, entries)
+            if binding.stored.kind == TIMERS or not self._add_columns(position, binding, group, rows):
+                self._add_entries(position, binding, group, rows)
             if rows.count >= self._batch_rows:  # small states of a group share a batch
                 yield from rows.batches(self._batch_rows)
                 rows = Rows()
         yield from rows.batches(self._batch_rows)
+
+    def _add_columns(self, position: int, binding: StateBinding, group: int, rows: Rows) -> bool:
+        """Add the entries of a state that is in columns; return whether it is."""
+        parts = self._snapshot.entry_columns(binding.stored.name, group)
+        if parts is None:
+            return False
+        horizon = None if binding.ttl is None else horizon_of(binding.ttl, self._snapshot.ttl_clock)
+        encoder = ColumnEncoder(position, binding, self._keys.decode, rows)
+        for entries in parts:
+            encoder.add(entries, horizon)
+        return True
+
+    def _add_entries(self, position: int, binding: StateBinding, group: int, rows: Rows) -> None:
+        read = self._snapshot.timers if binding.stored.kind == TIMERS else self._snapshot.entries
+        entries = read(binding.stored.name, group)
+        if binding.ttl is not None:
+            entries = unexpired(entries, binding.ttl, self._snapshot.ttl_clock)
+        EntryEncoder(position, binding, self._keys.encode, rows).add_entries(group, entries)

@@ -12,7 +12,7 @@ Thread safety: one owner thread; `maps` only gains maps, so a snapshot's reader 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any
 
 import cython
@@ -21,6 +21,7 @@ from emberstate.heap.map.copy_on_write_state_map import CopyOnWriteStateMap
 from emberstate.heap.map.interface import StateMap
 from emberstate.heap.map.snapshots import SnapshotPoint, SnapshotRegistry
 from emberstate.heap.map.value_kind import ValueKind
+from emberstate.state.cells.entry_columns import EntryColumns
 from emberstate.state.changes import EntryChange
 from emberstate.state.key_context import KeyContext
 
@@ -164,6 +165,14 @@ class StateTable:
     def changes(self, snapshot: SnapshotPoint) -> list[tuple[int, EntryChange]]:
         """(key group, record) for every entry that differs from `snapshot`, key groups ascending."""
         return [(group, change) for group, map in self.used_maps() for change in map.changes(snapshot)]
+
+    def entry_columns(self, key_group: int, point: SnapshotPoint) -> Iterable[EntryColumns] | None:
+        """What `entries` has, as columns, from any thread; None: the states are in no columns."""
+        return None
+
+    def changed_columns(self, snapshot: SnapshotPoint) -> EntryColumns | None:
+        """What `changes` has, as columns; None: the states are in no columns."""
+        return None
 
     def statistics(self) -> StateTableStatistics:
         """Return contents and counters of the table."""

@@ -26,7 +26,10 @@ _COLUMN_KINDS: Final = {
 
 
 class FieldValues(NamedTuple):
-    """A column: a buffer of numbers and a mask of nulls (a byte per row, 0 if it is none), or a list of objects."""
+    """A column: a buffer of numbers and a mask of nulls (a byte per row, 0 if it is none), or a list of objects.
+
+    Any field can be a list of objects.
+    """
 
     data: Any
     nulls: Any = None
@@ -99,8 +102,9 @@ class RecordCells:
         """
         parts = []
         for field, (data, nulls) in zip(self.fields, columns, strict=True):
-            if field.kind in ("str", "object"):
-                parts.append(Column(field.kind, label=field.label, objects=list(data), encode=field.codec.encode))
+            if isinstance(data, list):
+                kind = "str" if field.kind == "str" else "object"
+                parts.append(Column(kind, label=field.label, objects=data, encode=field.codec.encode))
             else:
                 parts.append(Column(field.kind, label=field.label, data=data, nulls=nulls))
         return pack(self._header, parts, count)

@@ -28,13 +28,19 @@ from emberstate.state.ttl.config import TtlClock, TtlConfig, TtlVisibility
 Entry = tuple[Any, Any, Any]
 
 
+def horizon_of(ttl: TtlConfig, clock: TtlClock) -> int | None:
+    """Return the last stamp of what had expired by the clock; None if nothing is to be left out."""
+    now = clock.reading(ttl.time)
+    hidden = ttl.visibility is TtlVisibility.NEVER_RETURN_EXPIRED
+    return now - ttl.micros if now is not None and hidden else None
+
+
 def unexpired(entries: Iterable[Entry], ttl: TtlConfig, clock: TtlClock) -> Iterator[Entry]:
     """Yield the entries of a snapshot without what had expired by its clock; contents are not changed."""
-    now = clock.reading(ttl.time)
-    if now is None or ttl.visibility is not TtlVisibility.NEVER_RETURN_EXPIRED:
+    horizon = horizon_of(ttl, clock)
+    if horizon is None:
         yield from entries
         return
-    horizon = now - ttl.micros
     for entry in entries:
         key, namespace, content = entry
         if isinstance(content, list):
