@@ -74,7 +74,7 @@ def columns_of(entries: list[tuple[int, Any, Any, Any]]) -> EntryColumns:
     return EntryColumns(
         array("i", [group for group, _, _, _ in entries]),
         b"".join(keys),
-        array("i", [0, *itertools.accumulate(map(len, keys))]),
+        array("q", [0, *itertools.accumulate(map(len, keys))]),
         namespaces,
         array("i", [namespaces.index(namespace) for _, _, namespace, _ in entries]),
         bytes(content is not None for content in contents),

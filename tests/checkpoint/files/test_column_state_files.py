@@ -59,6 +59,7 @@ def test_base_and_delta(first: Steps, second: Steps, to_columns: bool) -> None:
         files.append([base, delta.data])
         contents.append(sorted(table, key=repr))
     assert contents[0] == contents[1]
+    assert files[0] == files[1]
     for written in files:
         backend, table = make_backend(columns=to_columns)
         restore([StateFileReader.of_bytes(data, name=f"file {i}") for i, data in enumerate(written)], backend)

@@ -18,7 +18,7 @@ from emberstate.checkpoint.files.sorted_rows import Rows
 from emberstate.errors import CodecError, EmberstateError, StateTypeError
 from emberstate.state.cells.entry_columns import EntryColumns
 from emberstate.state.cells.keys import binary_cells
-from emberstate.state.cells.records import FieldValues, RecordCells
+from emberstate.state.cells.records import FieldValues, record_cells
 from emberstate.state.changes import Op
 
 _REPLACED: Final = pa.scalar(int(Op.REPLACED), pa.uint8())
@@ -36,7 +36,7 @@ class ColumnEncoder:
         self._binding = binding
         self._decode_key = decode_key
         self._rows = rows
-        self._records = RecordCells(binding.codec)
+        self._records = record_cells(binding.codec)
 
     def add(self, entries: EntryColumns, horizon: int | None = None) -> None:
         """Add entries or changes; entries with a stamp up to `horizon` are left out.
@@ -47,7 +47,7 @@ class ColumnEncoder:
         count = len(entries)
         if not count:
             return
-        keys = _array(pa.binary(), count, entries.key_offsets, entries.key_data).cast(pa.large_binary())
+        keys = binary_cells(entries.key_data, entries.key_offsets)
         alive = _array(pa.uint8(), count, entries.alive).cast(pa.bool_())
         try:
             data, offsets = self._records.encode(entries.fields, count)

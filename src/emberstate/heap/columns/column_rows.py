@@ -138,8 +138,12 @@ class ColumnRows:
         """Rows that changed since a snapshot, ascending; what they had then, and what they have: see `arrays`."""
         with self.registry.lock:
             images = oldest_first(self.image, version)
-            rows = _rows_of(images)
-            return rows, self._as_of(rows, images), [array[rows] for array in self.arrays()]
+            if len(images) == 1 and images[0].parts:
+                rows, then = images[0].sorted()
+            else:
+                rows = _rows_of(images)
+                then = self._as_of(rows, images)
+            return rows, then, [array[rows] for array in self.arrays()]
 
     # -- any thread ------------------------------------------------------------------------------------------
 
@@ -300,4 +304,6 @@ class ColumnRows:
 
 def _rows_of(images: list[ColumnImage]) -> Array:
     """The rows that any of the images has, ascending."""
+    if len(images) == 1:
+        return images[0].sorted()[0]  # it has each once
     return np.unique(np.concatenate([np.empty(0, np.int64), *[image.rows() for image in images]]))

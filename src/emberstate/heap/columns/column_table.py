@@ -26,6 +26,7 @@ from emberstate.heap.columns.snapshot_chunks import ColumnChunk, changed_chunk, 
 from emberstate.heap.map.snapshots import SnapshotPoint, SnapshotRegistry
 from emberstate.heap.states.kinds import RecordKind
 from emberstate.heap.states.state_table import StateTable, StateTableStatistics
+from emberstate.state.cells.entry_columns import EntryColumns
 from emberstate.state.changes import EntryChange, Op
 from emberstate.state.key_bytes import key_bytes
 from emberstate.state.key_context import CHECK_EVERY, KeyContext
@@ -281,6 +282,30 @@ class ColumnTable(StateTable):
             (group, (key, namespace, ((Op.REPLACED, content),) if there else _CLEARED))
             for group, there, (key, namespace, content) in zip(groups, alive, self._entries_in(chunk), strict=True)
         ]
+
+    def entry_columns(self, key_group: int, point: SnapshotPoint) -> Iterator[EntryColumns]:
+        """What `entries` has, as columns, from any thread."""
+        self.context.key_group_range.check(key_group)
+        return (self._columns_in(chunk) for chunk in chunks(self.store, point, key_group))
+
+    def changed_columns(self, snapshot: SnapshotPoint) -> EntryColumns:
+        """What `changes` has, as columns."""
+        return self._columns_in(changed_chunk(self.store, snapshot))
+
+    def _columns_in(self, chunk: ColumnChunk) -> EntryColumns:
+        used = np.flatnonzero(np.bincount(chunk.namespaces))
+        places = np.zeros(int(used[-1]) + 1 if len(used) else 0, np.int32)
+        places[used] = np.arange(len(used))
+        return EntryColumns(
+            key_groups=chunk.key_groups,
+            key_data=chunk.key_data,
+            key_offsets=chunk.key_offsets,
+            namespaces=[self.store.namespaces.namespace(number) for number in used.tolist()],
+            namespace_numbers=places[chunk.namespaces],
+            alive=chunk.alive,
+            fields=[column.as_field() for column in chunk.columns],
+            stamps=chunk.stamps if self.stamped else None,
+        )
 
     def _entries_in(self, chunk: ColumnChunk) -> Iterator[tuple[Any, Any, Any]]:
         data, offsets = chunk.key_data.tobytes(), chunk.key_offsets.tolist()

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from emberstate.errors import StateDeclarationError, StateTypeError
+from emberstate.state.cells.records import FieldValues
 
 Array = npt.NDArray[Any]
 
@@ -45,6 +46,12 @@ class Column:
 
     values: Array
     nulls: Array | None
+
+    def as_field(self) -> FieldValues:
+        """The values as a writer of files takes them; objects in a list."""
+        if self.values.dtype == object:
+            return FieldValues(self.values.tolist())
+        return FieldValues(self.values, self.nulls)
 
     def objects(self) -> list[Any]:
         """The values as Python objects."""

@@ -61,7 +61,8 @@ def changed_chunk(store: ColumnRows, point: SnapshotPoint) -> ColumnChunk:
         for old, new in zip(store.columns_in(then), store.columns_in(now), strict=True):
             differ |= alive & _different(old, new)
         kept = np.flatnonzero(differ)
-        kept = kept[np.argsort(store.groups[rows[kept]], kind="stable")]
+        # Of 16 bits, NumPy's stable sort is a radix sort; there are fewer key groups than that.
+        kept = kept[np.argsort(store.groups[rows[kept]].astype(np.uint16), kind="stable")]
         return _chunk(store, rows[kept], [array[kept] for array in now])
 
 

@@ -21,7 +21,7 @@ class EntryColumns:
 
     #: int32 for each entry.
     key_groups: Any
-    #: The bytes of the keys (`KeyBytes`), and one int32 more than there are entries.
+    #: The bytes of the keys (`KeyBytes`), and one int64 more than there are entries.
     key_data: Any
     key_offsets: Any
     #: Namespaces, and int32 for each entry: the position of its own.

@@ -10,6 +10,7 @@ Thread safety: immutable.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -126,6 +127,12 @@ class RecordCells:
         unpacker, fields = self.unpacker(stop - start, values)
         unpacker.unpack(cells, start, stop)
         return fields
+
+
+@functools.lru_cache(maxsize=64)
+def record_cells(codec: Codec[Any]) -> RecordCells:
+    """Return the `RecordCells` of a codec, made once: every commit needs it."""
+    return RecordCells(codec)
 
 
 def map_header(length: int) -> bytes:
