@@ -19,6 +19,7 @@ BENCHMARKS = (
     "windows",
     "rocksdb_states",
     "spark_pipeline",
+    "aggregates",
 )
 
 

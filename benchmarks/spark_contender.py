@@ -1,4 +1,5 @@
-"""One contender of `spark_pipeline`, in a process of its own: `python -m benchmarks.spark_contender '<json>'`.
+"""One contender of `spark_pipeline` or `aggregates`, in a process of its own: `python -m benchmarks.spark_contender
+'<json>'`.
 
 It runs all micro-batches of a prepared input through `foreachBatch`, writes the output of each as Parquet, and prints
 one line of JSON: seconds per batch, and what it knows of their parts.
@@ -140,6 +141,17 @@ class Contender:
         )
         return self.source().writeStream.foreachBatch(pipeline)
 
+    def declared(self) -> Any:
+        """A pipeline with a declared aggregate, which reads the columns that it needs."""
+        pipeline = (
+            es.Pipeline("bench", es.FsStateBackend(Path(self.task["work"]) / "state"), parallelism=2)
+            .key_by("k")
+            .aggregate("count", n=es.count())
+            .sink(self.write)
+            .listener(lambda progress: self.parts.append(dict(progress.seconds)))
+        )
+        return pipeline.inputs(self.source()).writeStream.foreachBatch(pipeline)
+
     def foreach_batch(self, make: Callable[[DataFrame], DataFrame]) -> Any:
         """Something done to every batch."""
         return self.source().writeStream.foreachBatch(lambda df, batch: self.write(make(df), batch))
@@ -154,6 +166,8 @@ class Contender:
         match self.task["contender"]:
             case "emberstate count":
                 return self.emberstate(Count())
+            case "declared count":
+                return self.declared()
             case "emberstate map count":
                 return self.emberstate(MapCount())
             case "emberstate count, a row per row":
@@ -162,7 +176,7 @@ class Contender:
                 return self.foreach_batch(lambda df: df.repartition(2, "k").mapInArrow(pass_through, SCHEMA))
             case "mapInArrow":
                 return self.foreach_batch(lambda df: df.mapInArrow(pass_through, SCHEMA))
-            case "groupBy count":
+            case "groupBy count" | "groupBy count, default store":
                 return self.stateful(rows.groupBy("k").count())
             case "groupBy map count":
                 return self.stateful(rows.groupBy("k", "tag").count())
@@ -208,10 +222,11 @@ def main() -> None:
         "spark.driver.memory": "3g",
         "spark.sql.streaming.numRecentProgressUpdates": "1000",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "1000000",
-        "spark.sql.streaming.stateStore.providerClass": (
-            "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-        ),
     }
+    if not task["contender"].endswith("default store"):
+        settings["spark.sql.streaming.stateStore.providerClass"] = (
+            "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+        )
     spark = session("bench", master="local[2]", settings=settings)
     spark.sparkContext.setLogLevel("ERROR")
     contender = Contender(spark, task)

@@ -1,0 +1,83 @@
+"""A declared running count beside Spark's `groupBy("k").count()`, on both of Spark's state stores, on `local[2]`.
+
+Every contender runs in a process of its own (`spark_contender`) over the same files, all of them in turn, `ROUNDS`
+times; state is durable and the output is written as Parquet. The first batches, in which processes start and code is
+compiled, do not count. What is compared are medians of the others; the spread is that of the rounds.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.measure import Target, print_table, save
+from benchmarks.spark_pipeline import KEYS, Runs
+
+ROUNDS = 2
+OURS = "declared count"
+THEIRS = ("groupBy count", "groupBy count, default store")
+#: Rows per batch, batches, and how many of them are for warming up.
+SIZES = ((200_000, 30, 20), (1_000_000, 10, 5))
+
+
+def main() -> None:
+    """Run everything."""
+    results: dict[str, Any] = {}
+    targets: list[Target] = []
+    with tempfile.TemporaryDirectory() as folder:
+        runs = Runs(Path(folder))
+        for rows, batches, warm in SIZES:
+            even = [runs.random.integers(0, KEYS, rows) for _ in range(batches)]
+            _compare(f"{rows} rows per batch", runs, even, warm, results, targets)
+        rows, batches, warm = SIZES[0]
+        skewed = [_skewed(runs, rows) for _ in range(batches)]
+        _compare(f"{rows} rows per batch, half of them of one key", runs, skewed, warm, results, targets)
+    save("aggregates", ROUNDS, results, targets)
+
+
+def _skewed(runs: Runs, rows: int) -> np.ndarray[Any, Any]:
+    keys = runs.random.integers(0, KEYS, rows)
+    keys[runs.random.random(rows) < 0.5] = 0
+    return keys
+
+
+def _compare(
+    title: str,
+    runs: Runs,
+    batches: Sequence[np.ndarray[Any, Any]],
+    warm: int,
+    results: dict[str, Any],
+    targets: list[Target],
+) -> None:
+    input = runs.input(f"input-{len(results)}", batches)
+    rounds: dict[str, list[dict[str, Any]]] = {name: [] for name in (OURS, *THEIRS)}
+    for _ in range(ROUNDS):
+        for name, found in rounds.items():
+            found.append(runs.run(name, input, warm=warm))
+    seconds = {name: [one["batch_seconds"] for one in found] for name, found in rounds.items()}
+    medians = {name: statistics.median(times) for name, times in seconds.items()}
+    print_table(
+        f"{title}, {KEYS} keys",
+        ["contender", "s/batch", "least", "most", "peak MB"],
+        [
+            [name, medians[name], min(times), max(times), max(one["peak_mb"] for one in rounds[name])]
+            for name, times in seconds.items()
+        ],
+    )
+    parts = [one["parts"] for one in rounds[OURS]]
+    shares = {name: statistics.median(part[name] for part in parts) for name in parts[0]}
+    print_table("Seconds per batch", list(shares), [list(shares.values())])
+    results[title] = {"rounds": rounds, "medians": medians, "parts": shares}
+    for name in THEIRS:
+        ratios = [ours / theirs for ours, theirs in zip(seconds[OURS], seconds[name], strict=True)]
+        print(f"  {name}: {', '.join(f'{ratio:.2f}' for ratio in ratios)} of its time")
+        targets.append(Target(f"{title}: time of {name}", statistics.median(ratios), 1.0))
+
+
+if __name__ == "__main__":
+    main()
