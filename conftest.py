@@ -28,7 +28,7 @@ hypothesis.settings.load_profile("emberstate")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With EMBERSTATE_ORDER the modules come in another order, and so do the tests of each."""
+    """With EMBERSTATE_ORDER the modules come in another order, and so do the tests of each, if it is not IN_ORDER."""
     if order := os.environ.get("EMBERSTATE_ORDER"):
         chance = random.Random(order)
         modules: dict[str, list[pytest.Item]] = {}
@@ -37,5 +37,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         shuffled = list(modules.values())
         chance.shuffle(shuffled)
         for module in shuffled:
-            chance.shuffle(module)
+            if not getattr(getattr(module[0], "module", None), "IN_ORDER", False):
+                chance.shuffle(module)
         items[:] = [item for module in shuffled for item in module]

@@ -4,9 +4,15 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 mkdir -p build/again
-failed=0
+failed=0 loops=()
+stop_loops() {
+    for loop in "${loops[@]}"; do kill "$loop"; done
+    wait "${loops[@]}" 2>/dev/null
+    loops=()
+}
+trap stop_loops EXIT # also at Ctrl-C, which loops in the background ignore
 for number in $(seq 1 "${1:-10}"); do
-    log=build/again/$number.log how="as it is" loops=() started=$SECONDS
+    log=build/again/$number.log how="as it is" started=$SECONDS
     unset EMBERSTATE_ORDER
     case $number in
         2 | 5 | 8) how="beside eight busy loops" ;;
@@ -19,10 +25,9 @@ for number in $(seq 1 "${1:-10}"); do
         done
     fi
     make test </dev/null >"$log" 2>&1 && said=passed || { said=FAILED; failed=$((failed + 1)); }
-    for loop in "${loops[@]}"; do kill "$loop"; done
-    wait
+    stop_loops
     echo "$number: $said in $((SECONDS - started)) s, $how"
-    grep -E "^[0-9]+ (passed|failed)|^(FAILED|ERROR) |^Failed: " "$log" | sed 's/^/    /'
+    grep -E "^[0-9]+ (passed|failed|error)|^(FAILED|ERROR) |^Failed: |^The engine's|^make.*\*\*\*" "$log" | sed 's/^/    /'
 done
 echo "$failed failed"
 [ "$failed" -eq 0 ]
