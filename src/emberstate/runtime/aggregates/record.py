@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -49,6 +50,7 @@ class RecordFunction(AggregateFunction[Any, Any, list[Any]]):
         self.columns = spec.record or (ROW_COUNT,)
         self.record_class = record_class(self.columns)
         self._names = tuple(column.name for column in self.columns)
+        self._values: Callable[[Any], tuple[Any, ...]] = values_of(self._names)
         partial = spec.partial
         self._positions = tuple(partial.position(c.name) for c in spec.record) or (partial.position(ROWS),)
         self._mergers, self._readers = _plan(spec)
@@ -71,13 +73,10 @@ class RecordFunction(AggregateFunction[Any, Any, list[Any]]):
         return [read(values) for read in self._readers]
 
     def _merged(self, record: Any, values: Values) -> Any:
-        merged = self._values(record)
+        merged = list(self._values(record))
         for merge in self._mergers:
             merge(merged, values)
         return self.record_class(*merged)
-
-    def _values(self, record: Any) -> list[Any]:
-        return [getattr(record, name) for name in self._names]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, RecordFunction) and self.spec == other.spec
@@ -87,6 +86,13 @@ class RecordFunction(AggregateFunction[Any, Any, list[Any]]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return RecordFunction, (self.spec,)
+
+
+def values_of(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
+    """The function that returns the values of a record's fields."""
+    if len(names) == 1:
+        return lambda record: (getattr(record, names[0]),)
+    return operator.attrgetter(*names)
 
 
 Merge = Callable[[list[Any], Sequence[Any]], None]

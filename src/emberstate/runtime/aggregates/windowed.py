@@ -31,6 +31,7 @@ from emberstate.runtime.windows.merging_window_function import MergingWindowFunc
 from emberstate.runtime.windows.plain_window_function import PlainWindowFunction
 from emberstate.runtime.windows.sliced_window_function import SlicedWindowFunction
 from emberstate.runtime.windows.time_window import TimeWindow
+from emberstate.runtime.windows.trigger import TriggerResult
 from emberstate.runtime.windows.window_function import FIRINGS, WindowFunction, WindowSpec
 from emberstate.runtime.windows.window_state import WindowState
 from emberstate.runtime.windows.windowed_rows import WindowedRows
@@ -66,7 +67,6 @@ class _Aggregates(FinishingFunction, _Base):
         self._key_count = len(spec.key_columns)
         self._has_bounds = self.spec.assigner.window_type is TimeWindow
         self._defers = not isinstance(self.spec.trigger, WholeRowTrigger)
-        self._in_row = False
         #: What is to be emitted at the end of the transaction: windows, in order, by key.
         self._deferred: dict[Any, dict[Any, None]] = {}
 
@@ -78,11 +78,7 @@ class _Aggregates(FinishingFunction, _Base):
             start, end, time = row[self._pane[0]], row[self._pane[1]], ctx.timestamp_micros
             if time is None or not start <= time < end:
                 raise InvariantError(f"a partial row of [{start}, {end}) has the time {time}", found=repr(row))
-        self._in_row = True
-        try:
-            return super().process_element(row, ctx)
-        finally:
-            self._in_row = False
+        return super().process_element(row, ctx)
 
     process_late_element = process_element
 
@@ -117,19 +113,28 @@ class _Aggregates(FinishingFunction, _Base):
             self._emit(window, self._content(window), out)
         return out
 
+    def _on_element(self, row: Any, window: Any) -> TriggerResult:
+        result = super()._on_element(row, window)
+        if not result.is_fire or not self._defers:
+            return result
+        self._defer(window)
+        return TriggerResult.CONTINUE
+
     def _emit(self, window: Any, elements: list[Any], out: list[Any]) -> None:
         context = self._ctx
         key = context.key
-        if self._in_row and self._defers:
-            self._deferred.setdefault(key, {})[window] = None
-            return
-        self._undefer(window)
+        if self._deferred:
+            self._undefer(window)
         for results in elements:
             context.count(FIRINGS)
             row = [] if not self._key_count else [key] if self._key_count == 1 else [*key]
             if self._has_bounds:
                 row += (window.start_time, window.end_time)
             out.append((*row, *results))
+
+    def _defer(self, window: Any) -> None:
+        """Emit a window of the current key at the end of the transaction."""
+        self._deferred.setdefault(self._ctx.key, {})[window] = None
 
     def _undefer(self, window: Any) -> bool:
         """Forget that a window of the current key is to be emitted; return whether it was."""
@@ -162,6 +167,20 @@ class PlainAggregates(_Aggregates, PlainWindowFunction):
 
 class SlicedAggregates(_Aggregates, SlicedWindowFunction):
     """Of sliding windows that fire at their end."""
+
+    _in_row = False
+
+    def _take(self, row: Any, time: int, out: list[Any]) -> bool:
+        self._in_row = True
+        taken = super()._take(row, time, out)
+        self._in_row = False
+        return taken
+
+    def _emit(self, window: Any, elements: list[Any], out: list[Any]) -> None:
+        if self._in_row:  # a window that has fired, and that a late row changes
+            self._defer(window)
+        else:
+            super()._emit(window, elements, out)
 
     def _content(self, window: Any) -> list[Any]:
         return self._contents.elements(window)
