@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.spark.spark_session import MARK, end_jvm, environment, leaks, local_session, slot_pids, wait_for
+from tests.spark.spark_session import MARK, check_nothing_left, end_jvm, environment, local_session, slot_pids
 from tests.spark.streams import Stream
 
 
@@ -25,7 +25,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     try:
         yield session
         session.stop()
-        wait_for(lambda: not leaks(given[MARK], temporary), f"an end of {leaks(given[MARK], temporary)}")
+        check_nothing_left(given[MARK], temporary)
     finally:
         for name, value in before.items():
             if value is None:

@@ -8,9 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from emberstate.rocksdb.local_directory import reclaim
 from tests.patience import PATIENCE
-from tests.spark.spark_session import MARK, ROOT, environment, leaks, marked_pids, wait_for
+from tests.spark.spark_session import MARK, ROOT, check_nothing_left, environment, marked_pids, wait_for
 
 
 class Driver:
@@ -32,8 +31,7 @@ class Driver:
         """Its exit status, once nothing is left of it."""
         code = self.process.wait(2 * PATIENCE)
         wait_for(lambda: not marked_pids(self.mark), "an end of all that came of the driver")
-        reclaim(self.temporary)  # what a slot leaves that was killed, or was busy for too long when it had to end
-        assert (left := leaks(self.mark, self.temporary)) == [], left
+        check_nothing_left(self.mark, self.temporary)
         return code
 
     def printed(self) -> str:

@@ -17,6 +17,7 @@ from typing import Any
 from pyspark import SparkContext
 
 import emberstate
+from emberstate.rocksdb.local_directory import reclaim
 from emberstate.spark import session
 from tests.patience import PATIENCE
 
@@ -114,6 +115,16 @@ def slot_sockets(mark: str) -> list[str]:
             if target.startswith("socket:[") and target[8:-1] in named:
                 held.append(f"{named[target[8:-1]]} by process {pid}")
     return held
+
+
+def check_nothing_left(mark: str, temporary: Path) -> None:
+    """Wait for the end of a session's slots; a file may be left only if the next slot would delete it.
+
+    A slot that was killed, or that was not done within its grace, leaves its local files.
+    """
+    wait_for(lambda: not slot_pids(mark) and not slot_sockets(mark), "an end of all slots")
+    reclaim(temporary)
+    wait_for(lambda: not leaks(mark, temporary), f"an end of {leaks(mark, temporary)}")
 
 
 def leaks(mark: str, temporary: Path) -> list[str]:

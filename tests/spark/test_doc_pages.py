@@ -15,7 +15,7 @@ import pytest
 
 from tests.project.markdown import ROOT, run_documents
 from tests.project.page import needs_spark, run_page
-from tests.spark.spark_session import MARK, environment, leaks, wait_for
+from tests.spark.spark_session import MARK, check_nothing_left, environment
 
 pytestmark = pytest.mark.spark
 
@@ -40,7 +40,7 @@ def drivers(tmp_path: Path) -> Iterator[dict[str, str]]:
     (settings / "spark-defaults.conf").write_text(QUICK, encoding="utf-8")
     given = {**environment(temporary), "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_CONF_DIR": str(settings)}
     yield given
-    wait_for(lambda: not leaks(given[MARK], temporary), f"an end of {leaks(given[MARK], temporary)}")
+    check_nothing_left(given[MARK], temporary)
 
 
 #: They start drivers of their own, or several queries, or wait for the clock.
