@@ -9,7 +9,7 @@
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help test check build extensions demo docs long again bench stress memory clean distclean
+.PHONY: help test check build extensions demo docs long again bench nexmark stress memory clean distclean
 
 PYTHON3 ?= $(firstword $(foreach name,python3.11 python3,$(shell $(name) -c 'print("$(name)")' 2>/dev/null)))
 VENV := .venv
@@ -49,6 +49,11 @@ again: build ## make test ten times: three times beside eight busy loops, once i
 bench: build ## the benchmarks; the table is printed and saved, and docs/benchmarks.md written
 	@$(PYTHON) -m benchmarks.run
 	@$(PYTHON) -m benchmarks.page
+
+nexmark: build ## NEXMark, 1M events: exact answers through kills and rescales, throughput beside Spark's own operators
+	@$(PYTHON) -m benchmarks.nexmark.run --events 1000000 --kill --rescale --record
+	@$(PYTHON) -m benchmarks.page
+	@$(PYTHON) -m tools.pictures
 
 stress: build ## ten million random operations with overlapping snapshots; a thousand histories of killed processes, twenty of Spark jobs
 	@$(PYTHON) -m tests.stress.state_map_stress --operations 10000000 --record

@@ -1,7 +1,7 @@
-"""A driver of one job: `python -m benchmarks.nexmark.driver FILES FOLDER QUERY PARALLELISM LAST`.
+"""A driver of some jobs: `python -m benchmarks.nexmark.driver FILES FOLDER QUERIES PARALLELISM LAST`.
 
-It kills itself in the sink of batch LAST: after the rows are written, before Spark has noted the batch as done. With -1
-it runs to the end.
+When all of them are in the sink of batch LAST, each with the rows of the batch written and none noted as done by Spark,
+it kills itself. With -1 it runs to the end. The folder of a job is that of its query's name.
 """
 
 from __future__ import annotations
@@ -9,21 +9,34 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from benchmarks.nexmark.job import Job, local_session
 from benchmarks.nexmark.queries import QUERIES
 
 
-def main(files: str, folder: str, query: str, parallelism: str, last: str) -> None:
-    """Run the job, or die."""
+def main(files: str, folder: str, queries: str, parallelism: str, last: str) -> None:
+    """Run the jobs, or die."""
+    names = queries.split(",")
+    together = threading.Barrier(len(names), action=lambda: os.kill(os.getpid(), signal.SIGKILL))
 
     def after_batch(batch: int) -> None:
         if batch == int(last):
-            os.kill(os.getpid(), signal.SIGKILL)
+            together.wait()
+
+    def run(name: str) -> None:
+        try:
+            Job(spark, QUERIES[name], Path(files), Path(folder) / name, int(parallelism), after_batch).emberstate()
+        except BaseException:
+            together.abort()  # the others would wait for it
+            raise
 
     spark = local_session()
-    Job(spark, QUERIES[query], Path(files), Path(folder), int(parallelism), after_batch).emberstate()
+    with ThreadPoolExecutor(len(names)) as threads:
+        for done in [threads.submit(run, name) for name in names]:
+            done.result()
     spark.stop()
 
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 _SLOT = b"emberstate.spark.slot.process"
@@ -60,18 +61,18 @@ class SlotKiller:
             self.kills += 1
 
 
-def run_killed(files: Path, folder: Path, query: str, batches: int) -> int:
-    """Run a job in drivers that die in a sink, each with another parallelism, until one gets to the end.
+def run_killed(files: Path, folder: Path, queries: Sequence[str], batches: int) -> int:
+    """Run jobs in drivers that die in their sinks, each with another parallelism, until one gets to the end.
 
     Returns how many were killed.
     """
     killed = 0
     for parallelism, last in ((2, batches // 3), (3, 2 * batches // 3), (1, -1)):
-        arguments = [str(files), str(folder), query, str(parallelism), str(last)]
+        arguments = [str(files), str(folder), ",".join(queries), str(parallelism), str(last)]
         done = subprocess.run(
             [sys.executable, "-m", "benchmarks.nexmark.driver", *arguments], capture_output=True, text=True, check=False
         )
-        if done.returncode not in (0, -signal.SIGKILL):
-            raise RuntimeError(f"{query}: the driver ended with {done.returncode}:\n{done.stderr[-4000:]}")
-        killed += done.returncode != 0
+        if done.returncode != (0 if last < 0 else -signal.SIGKILL):
+            raise RuntimeError(f"{queries}: the driver ended with {done.returncode}:\n{done.stderr[-4000:]}")
+        killed += last >= 0
     return killed

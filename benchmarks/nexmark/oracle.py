@@ -46,8 +46,10 @@ class Oracle:
         ]
 
     def unexpected(self, query: Query, output: Path) -> list[str]:
-        """The same for an output whose last windows may still be open: nothing in it may be wrong."""
+        """The same for an output whose last windows may be open: nothing in it may be wrong, nor may it be empty."""
         expected, found = self._tables(query, output)
+        if not self._database.execute("SELECT count(*) FROM found").fetchone()[0]:
+            return ["no rows at all"]
         wrong = self._described("unexpected", f"{found} EXCEPT ALL {expected}")
         return [wrong] if wrong else []
 

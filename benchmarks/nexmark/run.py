@@ -17,7 +17,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,8 @@ from benchmarks.nexmark.queries.query import Query
 
 SECONDS = 100
 BATCHES, COLD = 10, 2
+#: Queries that share a driver which is killed.
+TOGETHER = 4
 OURS = "emberstate"
 
 
@@ -68,14 +70,16 @@ class Runs:
         job.emberstate()
         return self._judged(query, job, killer.kills)
 
-    def with_rescales(self, query: Query) -> dict[str, Any]:
-        """Kills of drivers, and what is wrong with the rows."""
-        job = self._job(query, self.files, f"{query.name}-rescaled", lambda batch: None)
-        return self._judged(query, job, kills.run_killed(self.files, job.folder, query.name, BATCHES))
+    def with_rescales(self, queries: Sequence[Query]) -> dict[str, dict[str, Any]]:
+        """Kills of drivers that run some queries together, and what is wrong with the rows of each."""
+        folder = self.root / "rescaled"
+        killed = kills.run_killed(self.files, folder, [query.name for query in queries], BATCHES)
+        jobs = {query: Job(self.spark, query, self.files, folder / query.name) for query in queries}
+        return {query.name: self._judged(query, job, killed) for query, job in jobs.items()}
 
     def _judged(self, query: Query, job: Job, killed: int) -> dict[str, Any]:
         wrong = self.oracle.differences(query, job.output)
-        shutil.rmtree(job.folder)
+        shutil.rmtree(job.folder, ignore_errors=True)  # its slots may still write
         return {"kills": killed, "wrong": wrong}
 
     def _job(self, query: Query, files: Path, name: str, after_batch: Callable[[int], None]) -> Job:
@@ -89,7 +93,7 @@ class Runs:
             wrong = self.oracle.differences(query, job.output)
         elif files == self.files and query.spark_is_exact:
             wrong = self.oracle.unexpected(query, job.output)
-        shutil.rmtree(job.folder)
+        shutil.rmtree(job.folder, ignore_errors=True)  # its slots may still write
         return measured, wrong
 
 
@@ -121,10 +125,12 @@ def main(arguments: list[str]) -> int:
             }
             if options.kill:
                 found["killed"] = runs.with_kills(query, max(found["contenders"][OURS]["seconds"][COLD:]))
-            if options.rescale:
-                found["rescaled"] = runs.with_rescales(query)
             results[name] = found
             print(f"{name}: {_line(found)}", flush=True)
+        for start in range(0, len(names) if options.rescale else 0, TOGETHER):
+            for name, judged in runs.with_rescales([QUERIES[name] for name in names[start : start + TOGETHER]]).items():
+                results[name]["rescaled"] = judged
+                print(f"{name}: {_line(results[name])}", flush=True)
         runs.spark.stop()
     load.append(os.getloadavg()[0])
     _print(results, options.events)

@@ -6,7 +6,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 import emberstate as es
-from benchmarks.nexmark.queries.folds import Count, WithBoth, WithStart
 from benchmarks.nexmark.queries.query import LATENESS, Query, bids, timed
 
 
@@ -24,22 +23,21 @@ class Q11(Query):
             SELECT bidder, dateTime, sum(begins::INT) OVER (PARTITION BY bidder ORDER BY dateTime) AS session
             FROM marked
         )
-        SELECT bidder, min(dateTime) AS sessionStart, max(dateTime) + INTERVAL 10 SECOND AS sessionEnd, count(*) AS bids
+        SELECT bidder, min(dateTime) AS window_start, max(dateTime) + INTERVAL 10 SECOND AS window_end, count(*) AS bids
         FROM numbered GROUP BY bidder, session"""
 
     def build(self, pipeline: es.Pipeline) -> es.Pipeline:
-        schema = "bidder bigint, sessionStart timestamp, sessionEnd timestamp, bids bigint"
         return (
             pipeline.key_by("bidder")
             .event_time("dateTime", LATENESS)
             .window(es.EventTimeSessionWindows.with_gap("10 seconds"))
-            .aggregate("sessions", Count(), schema, function=WithBoth())
+            .aggregate("sessions", bids=es.count())
         )
 
     def spark(self, events: DataFrame) -> DataFrame:
         grouped = timed(bids(events)).groupBy(F.session_window("dateTime", "10 seconds"), "bidder")
         found = grouped.agg(F.count("*").alias("bids"))
-        return found.selectExpr("bidder", "session_window.start sessionStart", "session_window.end sessionEnd", "bids")
+        return found.selectExpr("bidder", "session_window.start window_start", "session_window.end window_end", "bids")
 
 
 class Q12(Query):
@@ -52,7 +50,7 @@ class Q12(Query):
     columns = ("bidder", "dateTime")
     oracle = """
         SELECT bidder, time_bucket(INTERVAL 10 SECOND, TIMESTAMPTZ '2015-07-15 23:59:20+00' + batch * INTERVAL 4 SECOND)
-               AS windowStart, count(*) bids
+               AS window_start, count(*) bids
         FROM bid GROUP BY ALL"""
     mode = "update"
     spark_is_exact = False
@@ -62,10 +60,10 @@ class Q12(Query):
             pipeline.key_by("bidder")
             .event_time("dateTime", LATENESS)
             .window(es.TumblingProcessingTimeWindows.of("10 seconds"))
-            .aggregate("counts", Count(), "bidder bigint, windowStart timestamp, bids bigint", function=WithStart())
+            .aggregate("counts", bids=es.count())
         )
 
     def spark(self, events: DataFrame) -> DataFrame:
         now = bids(events).withColumn("now", F.current_timestamp())
         found = now.groupBy(F.window("now", "10 seconds"), "bidder").agg(F.count("*").alias("bids"))
-        return found.selectExpr("bidder", "window.start windowStart", "bids")
+        return found.selectExpr("bidder", "window.start window_start", "bids")

@@ -10,7 +10,6 @@ from pyspark.sql import functions as F
 
 import emberstate as es
 from benchmarks.nexmark.queries.closing import TICK
-from benchmarks.nexmark.queries.folds import Count, WithEnd
 from benchmarks.nexmark.queries.query import LATENESS, Query, bids, timed
 
 
@@ -27,7 +26,7 @@ class Hottest(es.KeyedProcessFunction):
             self.auctions.update([row.auction])
         elif row.bids == most:
             self.auctions.add(row.auction)
-        ctx.timers.register_event_time("emit", row.windowEnd + TICK)
+        ctx.timers.register_event_time("emit", row.window_end + TICK)
 
     def on_timer(self, timer: es.KeyedTimer, ctx: es.FunctionContext) -> Iterator[tuple[Any, ...]]:
         for auction in self.auctions.get():
@@ -43,22 +42,21 @@ class Q5(Query):
     columns = ("auction", "dateTime")
     oracle = """
         WITH counted AS (
-            SELECT to_timestamp(2 * (epoch_ms(dateTime) // 2000 + back)) AS windowEnd, auction, count(*) bids
+            SELECT to_timestamp(2 * (epoch_ms(dateTime) // 2000 + back)) AS window_end, auction, count(*) bids
             FROM bid, range(1, 6) slides(back) GROUP BY ALL
         )
-        SELECT windowEnd, auction, bids FROM counted
-        QUALIFY rank() OVER (PARTITION BY windowEnd ORDER BY bids DESC) = 1"""
+        SELECT window_end, auction, bids FROM counted
+        QUALIFY rank() OVER (PARTITION BY window_end ORDER BY bids DESC) = 1"""
 
     def build(self, pipeline: es.Pipeline) -> es.Pipeline:
-        windows = es.SlidingEventTimeWindows.of("10 seconds", "2 seconds")
         counted = (
             pipeline.key_by("auction")
             .event_time("dateTime", LATENESS)
-            .window(windows)
-            .aggregate("count", Count(), "auction bigint, windowEnd timestamp, bids bigint", function=WithEnd())
+            .window(es.SlidingEventTimeWindows.of("10 seconds", "2 seconds"))
+            .aggregate("count", bids=es.count())
         )
-        schema = "windowEnd timestamp, auction bigint, bids bigint"
-        return counted.key_by("windowEnd").event_time("windowEnd").process("hottest", Hottest(), schema)
+        schema = "window_end timestamp, auction bigint, bids bigint"
+        return counted.key_by("window_end").event_time("window_end").process("hottest", Hottest(), schema)
 
     def spark(self, events: DataFrame) -> DataFrame:
         window = F.window("dateTime", "10 seconds", "2 seconds")
@@ -67,4 +65,4 @@ class Q5(Query):
             F.max("bids").alias("most"), F.collect_list(F.struct("auction", "bids")).alias("found")
         )
         one = all_of.select("window", "most", F.explode("found").alias("one")).where("one.bids = most")
-        return one.selectExpr("window.end windowEnd", "one.auction auction", "one.bids bids")
+        return one.selectExpr("window.end window_end", "one.auction auction", "one.bids bids")
