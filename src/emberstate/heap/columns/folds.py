@@ -56,9 +56,9 @@ def add_ints(values: Ints, nulls: Flags, positions: Ints, added: Ints, added_nul
     new: cython.longlong
     target: cython.longlong[::1] = values.data
     empty: cython.uchar[::1] = _bytes(nulls)
-    at: cython.longlong[::1] = positions.data
-    value: cython.longlong[::1] = added.data
-    skip: cython.uchar[::1] = _bytes(added_nulls)
+    at: cython.const[cython.longlong][::1] = positions.data  # type: ignore[valid-type]
+    value: cython.const[cython.longlong][::1] = added.data  # type: ignore[valid-type]
+    skip: cython.const[cython.uchar][::1] = _bytes(added_nulls)  # type: ignore[valid-type]
     for i in range(len(positions)):
         if skip[i]:
             continue
@@ -79,9 +79,9 @@ def add_floats(values: Floats, nulls: Flags, positions: Ints, added: Floats, add
     i: cython.Py_ssize_t
     target: cython.double[::1] = values.data
     empty: cython.uchar[::1] = _bytes(nulls)
-    at: cython.longlong[::1] = positions.data
-    value: cython.double[::1] = added.data
-    skip: cython.uchar[::1] = _bytes(added_nulls)
+    at: cython.const[cython.longlong][::1] = positions.data  # type: ignore[valid-type]
+    value: cython.const[cython.double][::1] = added.data  # type: ignore[valid-type]
+    skip: cython.const[cython.uchar][::1] = _bytes(added_nulls)  # type: ignore[valid-type]
     for i in range(len(positions)):
         if skip[i]:
             continue
@@ -98,9 +98,9 @@ def keep_int(values: Ints, nulls: Flags, positions: Ints, added: Ints, added_nul
     i: cython.Py_ssize_t
     target: cython.longlong[::1] = values.data
     empty: cython.uchar[::1] = _bytes(nulls)
-    at: cython.longlong[::1] = positions.data
-    value: cython.longlong[::1] = added.data
-    skip: cython.uchar[::1] = _bytes(added_nulls)
+    at: cython.const[cython.longlong][::1] = positions.data  # type: ignore[valid-type]
+    value: cython.const[cython.longlong][::1] = added.data  # type: ignore[valid-type]
+    skip: cython.const[cython.uchar][::1] = _bytes(added_nulls)  # type: ignore[valid-type]
     for i in range(len(positions)):
         if skip[i]:
             continue
@@ -120,9 +120,9 @@ def keep_float(
     wins: cython.bint
     target: cython.double[::1] = values.data
     empty: cython.uchar[::1] = _bytes(nulls)
-    at: cython.longlong[::1] = positions.data
-    value: cython.double[::1] = added.data
-    skip: cython.uchar[::1] = _bytes(added_nulls)
+    at: cython.const[cython.longlong][::1] = positions.data  # type: ignore[valid-type]
+    value: cython.const[cython.double][::1] = added.data  # type: ignore[valid-type]
+    skip: cython.const[cython.uchar][::1] = _bytes(added_nulls)  # type: ignore[valid-type]
     for i in range(len(positions)):
         if skip[i]:
             continue
@@ -142,9 +142,9 @@ def keep_true(values: Flags, nulls: Flags, positions: Ints, added: Flags, added_
     i: cython.Py_ssize_t
     target: cython.uchar[::1] = _bytes(values)
     empty: cython.uchar[::1] = _bytes(nulls)
-    at: cython.longlong[::1] = positions.data
-    value: cython.uchar[::1] = _bytes(added)
-    skip: cython.uchar[::1] = _bytes(added_nulls)
+    at: cython.const[cython.longlong][::1] = positions.data  # type: ignore[valid-type]
+    value: cython.const[cython.uchar][::1] = _bytes(added)  # type: ignore[valid-type]
+    skip: cython.const[cython.uchar][::1] = _bytes(added_nulls)  # type: ignore[valid-type]
     for i in range(len(positions)):
         if skip[i]:
             continue
@@ -166,9 +166,9 @@ def choose_by_time(
     chosen = np.full(len(times), -1, np.int64)
     target: cython.longlong[::1] = times.data
     empty: cython.uchar[::1] = _bytes(nulls)
-    at: cython.longlong[::1] = positions.data
-    value: cython.longlong[::1] = added.data
-    skip: cython.uchar[::1] = _bytes(added_nulls)
+    at: cython.const[cython.longlong][::1] = positions.data  # type: ignore[valid-type]
+    value: cython.const[cython.longlong][::1] = added.data  # type: ignore[valid-type]
+    skip: cython.const[cython.uchar][::1] = _bytes(added_nulls)  # type: ignore[valid-type]
     winner: cython.longlong[::1] = chosen.data
     for i in range(len(positions)):
         if skip[i]:

@@ -92,7 +92,7 @@ def _adding(name: str, aggregate: Sum | Mean, type_: DataType, at: int) -> Merge
 
         def checked(total: Any) -> Any:
             if not _LEAST_BIGINT <= total < -_LEAST_BIGINT:
-                raise _overflow(name, aggregate, total, "bigint", "decimal(38,0) or double")
+                raise overflow(name, aggregate, total, "bigint", "decimal(38,0) or double")
             return total
 
         return _summing(lambda one, other: checked(one + other), at)
@@ -103,7 +103,7 @@ def _adding(name: str, aggregate: Sum | Mean, type_: DataType, at: int) -> Merge
         def add(one: Any, other: Any) -> Any:
             total = _EXACT.add(one, other)
             if not -bound < total < bound:
-                raise _overflow(name, aggregate, total, f"decimal({digits},{type_.scale})", "double")
+                raise overflow(name, aggregate, total, f"decimal({digits},{type_.scale})", "double")
             return total
 
         return _summing(add, at)
@@ -120,7 +120,8 @@ def _summing(add: Callable[[Any, Any], Any], at: int) -> Merge:
     return merge
 
 
-def _overflow(name: str, aggregate: Sum | Mean, total: Any, type_: str, wider: str) -> RowTypeError:
+def overflow(name: str, aggregate: Sum | Mean, total: Any, type_: str, wider: str) -> RowTypeError:
+    """The error of a sum that its type cannot hold."""
     return RowTypeError(
         f"aggregate {name!r}: the sum of column {aggregate.column!r} is {total}, more than a {type_} holds. Cast the "
         f"column to {wider} before it is aggregated.",

@@ -8,18 +8,23 @@ Thread safety: one thread, that of the operator.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from emberstate.runtime.aggregates.accumulated import Accumulated, own_descriptors, record_descriptor
 from emberstate.runtime.aggregates.emission import Every
 from emberstate.runtime.aggregates.spec import AggregateSpec
+from emberstate.runtime.functions.columnar import ColumnarFunction
 from emberstate.runtime.functions.context import FunctionContext
 from emberstate.runtime.functions.declared_states import Declaration
 from emberstate.runtime.functions.domain_timers import KeyedTimer
-from emberstate.runtime.functions.finishing import FinishingFunction
 from emberstate.runtime.functions.function import Outputs
 from emberstate.state.descriptors import StateDescriptor
 from emberstate.state.timers import VOID_NAMESPACE
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from emberstate.runtime.aggregates.columns import ColumnAggregates
 
 #: The name of the state with the records; stored.
 RECORDS: Final = "aggregates"
@@ -27,7 +32,7 @@ _EMIT_TIMER: Final = "emit"
 _NAMESPACES: Final = (VOID_NAMESPACE,)
 
 
-class RunningAggregates(FinishingFunction):
+class RunningAggregates(ColumnarFunction):
     """A function of the partial rows of a stage without windows."""
 
     def __init__(self, spec: AggregateSpec) -> None:
@@ -44,6 +49,7 @@ class RunningAggregates(FinishingFunction):
     def open(self, ctx: FunctionContext) -> None:
         """Register all states."""
         self._ctx = ctx
+        self._columns = None if isinstance(self._spec.emit, Every) else self._in_columns(ctx)
         self._accumulated = Accumulated(self._spec, self._record, ctx.get_internal_state)
         emit = self._spec.emit
         self._interval = emit.micros if isinstance(emit, Every) else None
@@ -51,6 +57,30 @@ class RunningAggregates(FinishingFunction):
         self._has_many_keys = len(self._spec.key_columns) > 1
         #: The keys that changed in this transaction, in order.
         self._changed: dict[Any, None] = {}
+
+    def _in_columns(self, ctx: FunctionContext) -> ColumnAggregates | None:
+        """What works on batches, if the aggregates and the backend allow it."""
+        from emberstate.runtime.aggregates.column_plan import column_plan
+        from emberstate.runtime.aggregates.columns import ColumnAggregates
+
+        plan = column_plan(self._spec)
+        table = None if plan is None else ctx.get_column_state(self._record)
+        return None if plan is None or table is None else ColumnAggregates(self._spec, plan, table)
+
+    @property
+    def takes_batches(self) -> bool:
+        """Whether the state is in columns."""
+        return self._columns is not None
+
+    def process_columns(self, batch: pa.RecordBatch, key_groups: memoryview, ctx: FunctionContext) -> None:
+        """Merge all partial rows of a batch in."""
+        assert self._columns is not None
+        self._columns.merge(batch, key_groups, [VOID_NAMESPACE], None)
+
+    def finish_columns(self) -> pa.RecordBatch | None:
+        """The keys that changed."""
+        assert self._columns is not None
+        return self._columns.take_changed()
 
     def process_element(self, row: Any, ctx: FunctionContext) -> Outputs:
         """Merge a partial row in."""
@@ -72,6 +102,8 @@ class RunningAggregates(FinishingFunction):
         """The keys that changed."""
         found = list(self._changed)
         self._changed = {}
+        if self._columns is not None:  # a transaction may have both batches and single rows
+            found = [key for key in found if not self._columns.was_taken(key, VOID_NAMESPACE)]
         return found
 
     def finish_key(self, key: Any, ctx: FunctionContext) -> Outputs:

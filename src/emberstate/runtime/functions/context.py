@@ -194,6 +194,13 @@ class FunctionContext:
         self.note(descriptor)
         return state
 
+    def get_column_state(self, descriptor: AggregatingStateDescriptor, *, namespace_type: Any = str) -> Any:
+        """A state in columns, for batches; None if the backend has no such states."""
+        table = self.backend.get_column_state(descriptor, namespace_type=namespace_type)
+        if table is not None:
+            self.note(descriptor)
+        return table
+
     def _state(self, descriptor: StateDescriptor, kind: type[StateDescriptor]) -> Any:
         if not isinstance(descriptor, kind):
             raise StateDeclarationError(f"a {kind.__name__} was expected, found {descriptor!r:.200}")

@@ -285,6 +285,9 @@ class KeyedOperator:
                     operator=self.name,
                 )
             context, numbers = self.backend.context, None
+            if self._runner.takes_batches and (groups := self._inputs[0].key_groups(batch)) is not None:
+                self._runner.run_batch(self._inputs[0], batch, groups)
+                return
             if self._host.two_inputs:
                 data, numbers = read_two(batch, self._inputs, context.key_schema, context.grouper)
             else:

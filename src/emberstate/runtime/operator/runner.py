@@ -9,10 +9,11 @@ Thread safety: the operator's thread.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from emberstate.errors import StateDeclarationError, UserFunctionError
+from emberstate.errors import RowTypeError, StateDeclarationError, UserFunctionError
 from emberstate.runtime.functions.broadcast import BroadcastSide
+from emberstate.runtime.functions.columnar import ColumnarFunction
 from emberstate.runtime.functions.context import FunctionContext
 from emberstate.runtime.functions.domain_timers import KeyedTimer, TimeDomain
 from emberstate.runtime.functions.finishing import FinishingFunction
@@ -21,11 +22,14 @@ from emberstate.runtime.functions.timer_service import TimerService
 from emberstate.runtime.operator.held_rows import HeldRows, LateRow
 from emberstate.runtime.operator.loop import ElementLoop, collect
 from emberstate.runtime.rows.emissions import Emissions
-from emberstate.runtime.rows.keyed_input import InputRows
+from emberstate.runtime.rows.keyed_input import InputRows, KeyedInput, rows_stood_for
 from emberstate.runtime.rows.outputs import MAIN, OutputRows, TransactionResult
 from emberstate.runtime.rows.row import RowType
 from emberstate.runtime.rows.times import MAX_TIME, MIN_TIME
 from emberstate.state.keyed_state_backend import KeyedStateBackend
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 #: The names of the two timer queues, which are stored.
 TIMER_QUEUES: Final = {TimeDomain.EVENT: "event-time timers", TimeDomain.PROCESSING: "processing-time timers"}
@@ -148,6 +152,10 @@ class ElementRunner:
     def finish(self) -> None:
         """Let the function emit what it left for the end of the transaction, key by key."""
         function = self._function
+        if self.takes_batches:
+            batch = function.finish_columns()  # type: ignore[attr-defined]
+            if batch is not None:
+                self.outputs[MAIN].add_batch(batch)
         if isinstance(function, FinishingFunction):
             self.context.set_timestamp(None)
             for key in function.unfinished():
@@ -210,6 +218,41 @@ class ElementRunner:
             self._held.hold(data, self._watermark)
         else:
             self._handle(data, numbers)
+
+    @property
+    def takes_batches(self) -> bool:
+        """Whether `run_batch` may be called instead of `run`."""
+        function = self._function
+        plain = self._held is None and not self._followed
+        return plain and isinstance(function, ColumnarFunction) and function.takes_batches
+
+    def run_batch(self, input: KeyedInput, batch: pa.RecordBatch, groups: memoryview) -> None:
+        """Handle the rows of a batch all at once; event time advances to the last of them afterwards."""
+        import numpy as np
+
+        function = self._function
+        assert isinstance(function, ColumnarFunction)
+        input.check_columns(batch)
+        times = input.times(batch)
+        count = rows_stood_for(batch)
+        self._rows += count
+        self.rows += count
+        self._backend.context.clear()
+        self.context.set_timestamp(None)
+        try:
+            function.process_columns(batch, groups, self.context)
+        except Exception as error:
+            key = error.key if isinstance(error, RowTypeError) else None
+            raise self._host.failure(error, "process_columns", [] if key is None else [("key", key)]) from error
+        if times:
+            moments = np.asarray(times)
+            latest, late = int(moments.max()), int(np.count_nonzero(moments < self._watermark))
+            known = self._max_times[0]
+            self._max_times[0] = latest if known is None else max(known, latest)
+            self._late_rows += late
+            self.late_rows += late
+            self.advance(max(latest - self._lag, self.context.event_now))
+        self.fire_due()
 
     def _note_times(self, times: memoryview, numbers: list[int] | None) -> None:
         """Remember the latest time of every input."""

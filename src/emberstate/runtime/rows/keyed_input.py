@@ -110,14 +110,7 @@ class KeyedInput:
 
     def read(self, batch: pa.RecordBatch, key_schema: KeySchema, grouper: Callable[[Any], int]) -> InputRows:
         """Return the rows of a batch; rejects null keys and event times."""
-        for column in self.row_type.columns:
-            if column.name not in batch.schema.names:
-                what = f"a batch has no column {column.name!r}, it has {batch.schema.names}"
-                raise RowTypeError(what, column=column.name)
-            found = data_type(batch.schema.field(column.name).type, column.name)
-            if _without_nullability(found) != _without_nullability(column.type):
-                what = f"column {column.name!r} of a batch is {found.name}, declared is {column.type.name}"
-                raise RowTypeError(what, column=column.name)
+        self.check_columns(batch)
         columns = columns_of(batch, self.row_type)
         keys = self._keys(batch, columns, key_schema)
         if KEY_GROUP_COLUMN in batch.schema.names:
@@ -137,9 +130,27 @@ class KeyedInput:
             columns,
             self.row_type.row_class,
             origins,
-            pc.sum(batch.column(ROWS_COLUMN)).as_py() or 0 if ROWS_COLUMN in names else None,
+            rows_stood_for(batch) if ROWS_COLUMN in names else None,
             self._micros(batch.column(LATEST_COLUMN)) if LATEST_COLUMN in names else None,
         )
+
+    def check_columns(self, batch: pa.RecordBatch) -> None:
+        """Raise unless a batch has the columns of the input."""
+        for column in self.row_type.columns:
+            if column.name not in batch.schema.names:
+                what = f"a batch has no column {column.name!r}, it has {batch.schema.names}"
+                raise RowTypeError(what, column=column.name)
+            found = data_type(batch.schema.field(column.name).type, column.name)
+            if _without_nullability(found) != _without_nullability(column.type):
+                what = f"column {column.name!r} of a batch is {found.name}, declared is {column.type.name}"
+                raise RowTypeError(what, column=column.name)
+
+    def key_groups(self, batch: pa.RecordBatch) -> memoryview | None:
+        """Return the key groups that came with a batch; None if there are none, or if a key is null."""
+        null = any(batch.column(name).null_count for name in self.key_columns if name in batch.schema.names)
+        if null or KEY_GROUP_COLUMN not in batch.schema.names:
+            return None
+        return _ints(batch.column(KEY_GROUP_COLUMN), "int32", "i")
 
     def _keys(self, batch: pa.RecordBatch, columns: list[list[Any]], key_schema: KeySchema) -> list[Any]:
         parts = [columns[self.row_type.position(name)] for name in self.key_columns]
@@ -179,6 +190,13 @@ class KeyedInput:
 
     def _shown(self, columns: list[list[Any]], position: int) -> str:
         return f"{self.row_type.row(*(column[position] for column in columns))!r:.500}"
+
+
+def rows_stood_for(batch: pa.RecordBatch) -> int:
+    """Return how many input rows the rows of a batch stand for."""
+    if ROWS_COLUMN not in batch.schema.names:
+        return len(batch)
+    return pc.sum(batch.column(ROWS_COLUMN)).as_py() or 0
 
 
 def _of_wall_clock(readings: pa.Array, zone: str) -> pa.Array:

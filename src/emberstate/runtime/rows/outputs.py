@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from emberstate.checkpoint.files.batches import batch_header, check_buffers, message_header
 from emberstate.checkpoint.files.limits import DEFAULT_LIMITS, FileLimits
-from emberstate.errors import CorruptionError, RowTypeError, StateDeclarationError
+from emberstate.errors import CorruptionError, InvariantError, RowTypeError, StateDeclarationError
 from emberstate.runtime.rows.arrow_rows import arrow_schema, batch_of, row_type_of, rows_of
 from emberstate.runtime.rows.columns import with_origins
 from emberstate.runtime.rows.emissions import Emissions
@@ -167,6 +167,17 @@ class OutputRows:
         """All rows as record batches."""
         self.seal()
         return list(self._batches)
+
+    def add_batch(self, batch: pa.RecordBatch) -> None:
+        """Add rows that are a record batch of the output's columns already."""
+        if self.row_type is None:
+            self._pending.extend(tuple(row) for row in rows_of(batch, row_type_of(batch.schema)))
+            return
+        expected = arrow_schema(self.row_type)
+        if self.emissions is not None or batch.schema != expected:
+            raise InvariantError(f"{self.label}: expected a batch of {expected}, found {batch.schema}")
+        self.seal()
+        self._batches.append(batch)
 
     def check(self) -> None:
         """Turn rows since the last check into tuples, and reject values of the wrong type."""
