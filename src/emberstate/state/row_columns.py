@@ -169,6 +169,32 @@ class RowColumns:
         group: int = self.key_groups[row]
         return group
 
+    def place(self, row: cython.Py_ssize_t) -> tuple[bytes, bytes]:
+        """The key and the namespace of a row."""
+        return raw_at(self.keys, row), raw_at(self.namespaces, row)
+
+    def first_disorder(self, start: cython.Py_ssize_t, stop: cython.Py_ssize_t) -> int:
+        """The first of the rows [start + 1, stop) whose key and namespace are not above those before it; -1 if none."""
+        row: cython.Py_ssize_t
+        order: cython.int
+        for row in range(start + 1, stop):
+            order = order_of(self.keys, row, row - 1)
+            if order < 0 or (order == 0 and order_of(self.namespaces, row, row - 1) <= 0):
+                return int(row)
+        return -1
+
+    def steps(self, start: cython.Py_ssize_t, stop: cython.Py_ssize_t) -> bytes:
+        """The steps of the rows [start, stop)."""
+        return bytes(self.ops[start:stop])
+
+    def stamps_of(self, start: cython.Py_ssize_t, stop: cython.Py_ssize_t) -> tuple[bytes, bytearray]:
+        """The stamps of the rows [start, stop), of 64 bits each; and a byte for each row, 0 if it has none."""
+        has = bytearray(stop - start)
+        row: cython.Py_ssize_t
+        for row in range(start, stop):
+            has[row - start] = has_stamp(self, row)
+        return bytes(self.stamps[start:stop]), has
+
     def rows(self, start: cython.Py_ssize_t, stop: cython.Py_ssize_t) -> list[StoredRow]:
         """The rows [start, stop), for a loader that does not read the columns itself."""
         found: list[StoredRow] = []
@@ -183,3 +209,25 @@ class RowColumns:
                 self.stamps[row] if has_stamp(self, row) else None,
             ))
         return found
+
+
+def nulls_of(cells: Cells, start: cython.Py_ssize_t, stop: cython.Py_ssize_t) -> bytearray:
+    """A byte for each of the cells [start, stop): 0 if it is not null."""
+    nulls = bytearray(stop - start)
+    row: cython.Py_ssize_t
+    for row in range(start, stop):
+        nulls[row - start] = is_null(cells, row)
+    return nulls
+
+
+def distinct_cells(cells: Cells, start: cython.Py_ssize_t, stop: cython.Py_ssize_t) -> tuple[list[bytes], list[int]]:
+    """The different cells among [start, stop), and for each row the position of its own."""
+    places: dict[bytes, int] = {}
+    numbers: list[int] = []
+    row: cython.Py_ssize_t
+    number = 0
+    for row in range(start, stop):
+        if row == start or order_of(cells, row, row - 1) != 0:
+            number = places.setdefault(raw_at(cells, row), len(places))
+        numbers.append(number)
+    return list(places), numbers

@@ -84,7 +84,7 @@ class ColumnRows:
                 self._make_room()
                 fresh = self.groups[rows] == _NO_GROUP
                 self.groups[rows[fresh]] = groups[fresh]
-                added = np.unique(rows[fresh])
+                added = distinct(rows[fresh])
                 self.namespaces.add_rows(self.index.namespaces_of(added))
                 self.dead.append(added)
         return rows
@@ -248,7 +248,7 @@ class ColumnRows:
         self.buried_at = self.registry.epoch
         if not self.dead:
             return
-        dead = np.unique(np.concatenate(self.dead))
+        dead = distinct(np.concatenate(self.dead))
         dead = dead[~self.alive[dead]]
         kept = np.isin(dead, _rows_of(oldest_first(self.image, 0)))
         self.dead = [dead[kept]] if kept.any() else []
@@ -306,4 +306,14 @@ def _rows_of(images: list[ColumnImage]) -> Array:
     """The rows that any of the images has, ascending."""
     if len(images) == 1:
         return images[0].sorted()[0]  # it has each once
-    return np.unique(np.concatenate([np.empty(0, np.int64), *[image.rows() for image in images]]))
+    return distinct(np.concatenate([np.empty(0, np.int64), *[image.rows() for image in images]]))
+
+
+def distinct(rows: Array) -> Array:
+    """The rows ascending, each once; several times as fast as `np.unique`, which hashes them.
+
+    >>> distinct(np.array([3, 1, 3])).tolist()
+    [1, 3]
+    """
+    rows = np.sort(rows)
+    return rows[np.append(True, rows[1:] != rows[:-1])] if len(rows) else rows

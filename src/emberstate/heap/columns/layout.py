@@ -116,9 +116,7 @@ class ColumnLayout:
 
     def _column(self, field: ColumnField, values: list[Any]) -> Column:
         if field.dtype is object:
-            column = np.empty(len(values), object)
-            column[:] = values
-            return Column(column, None)
+            return Column(np.fromiter(values, object, len(values)), None)  # one object each, tuples too
         nulls = np.array([value is None for value in values], np.bool_) if field.masked else None
         filled = [False if value is None else value for value in values] if field.masked else values
         taken = _TAKEN[field.dtype]

@@ -20,6 +20,8 @@ from emberstate.heap.map.snapshots import SnapshotPoint
 
 #: Rows read under one hold of the lock.
 CHUNK_ROWS: Final = 65_536
+#: Rows looked through under one hold for those of a key group.
+_LOOKED_THROUGH: Final = 1_048_576
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -40,15 +42,22 @@ def chunks(store: ColumnRows, point: SnapshotPoint, key_group: int | None = None
     """Iterate over the entries at `point`, of all key groups or of one."""
     with store.registry.lock:
         last = len(store.alive)
-    for first in range(0, last, CHUNK_ROWS):
+    for first in range(0, last, _LOOKED_THROUGH):
         with store.registry.lock:
-            groups = store.groups[first : min(last, first + CHUNK_ROWS)]
+            groups = store.groups[first : min(last, first + _LOOKED_THROUGH)]
             rows = first + np.flatnonzero(groups >= 0 if key_group is None else groups == key_group)
-            arrays = store.read(rows, point)
-            alive = np.flatnonzero(arrays[0])
-            chunk = _chunk(store, rows[alive], [array[alive] for array in arrays]) if len(alive) else None
-        if chunk is not None:
-            yield chunk
+        for start in range(0, len(rows), CHUNK_ROWS):
+            # A row that another key has got meanwhile was not alive.
+            chunk = _alive_chunk(store, rows[start : start + CHUNK_ROWS], point)
+            if chunk is not None:
+                yield chunk
+
+
+def _alive_chunk(store: ColumnRows, rows: Array, point: SnapshotPoint) -> ColumnChunk | None:
+    with store.registry.lock:
+        arrays = store.read(rows, point)
+        alive = np.flatnonzero(arrays[0])
+        return _chunk(store, rows[alive], [array[alive] for array in arrays]) if len(alive) else None
 
 
 def changed_chunk(store: ColumnRows, point: SnapshotPoint) -> ColumnChunk:

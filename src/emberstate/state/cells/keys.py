@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from emberstate.codec import codec_for
 from emberstate.errors import StateTypeError
 from emberstate.keygroups import KeySchema, KeyType
-from emberstate.state.cells.packing import Column, pack
+from emberstate.state.cells.packing import Column, array_header, pack
 
 
 def encode_keys(arrays: Sequence[pa.Array], schema: KeySchema) -> tuple[bytearray, memoryview]:
@@ -53,11 +53,6 @@ def binary_cells(data: Any, offsets: Any) -> pa.LargeBinaryArray:
     """
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
     return pa.Array.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)
-
-
-def array_header(length: int) -> bytes:
-    """Return how MessagePack begins an array."""
-    return bytes([0x90 | length]) if length < 16 else b"\xdc" + length.to_bytes(2, "big")
 
 
 def _refuse(arrays: Sequence[pa.Array], schema: KeySchema, row: int) -> None:

@@ -164,6 +164,11 @@ def pack(header: bytes, columns: Sequence[Column], count: cython.Py_ssize_t) -> 
     return packer.data, memoryview(packer.offsets).cast("q")
 
 
+def array_header(length: int) -> bytes:
+    """Return how MessagePack begins an array."""
+    return bytes([0x90 | length]) if length < 16 else b"\xdc" + length.to_bytes(2, "big")
+
+
 def refuse_time(number: cython.longlong, days: cython.bint) -> int:
     """Reject a time that no date and no datetime can hold."""
     unit = "days" if days else "microseconds"
