@@ -243,7 +243,7 @@ def test_stages_before_and_after(stream: Stream) -> None:
         .key_by("key").event_time("ts")
         .window(es.TumblingEventTimeWindows.of("10 seconds")).aggregate("n", n=es.count())
         .key_by("window_end").event_time("window_end").process("loudest", Loudest(), "over timestamp, n bigint")
-        .key_by("over").aggregate("again", rows=es.count(), most=es.max("n"), notes=es.collect("n"))
+        .key_by("over").event_time("over").aggregate("again", rows=es.count(), most=es.max("n"), notes=es.collect("n"))
         .sink(kept)
         .run(stream.spark.createDataFrame(given, EVENTS).repartition(2), batches=2)
     )  # fmt: skip

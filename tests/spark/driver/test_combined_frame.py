@@ -41,7 +41,7 @@ def combined(frame: Any, windows: Any = None, **aggregates: Any) -> CombinedFram
         event_time="ts",
         window=windows,
     )
-    return CombinedFrame(spec, None, follows=False)
+    return CombinedFrame(spec, None)
 
 
 def plan_of(frame: Any) -> str:

@@ -19,7 +19,7 @@ from emberstate.runtime.aggregates.declarations import (
     Mean,
     Top,
 )
-from emberstate.runtime.aggregates.spec import AggregateSpec
+from emberstate.runtime.aggregates.spec import WHOLE, AggregateSpec
 from emberstate.runtime.rows.row import Row, RowType, struct_rows
 from emberstate.runtime.rows.times import from_micros
 
@@ -60,6 +60,14 @@ class PartialRows:
         if self._has_whole:
             values.append(self._whole(*row))
         return self._row_class(*values)
+
+
+def partial_maker(spec: AggregateSpec) -> Callable[[Any, int | None], Row] | None:
+    """How a row of a stage with `whole_rows` becomes a partial row, by its time; None for other stages."""
+    if not spec.whole_rows:
+        return None
+    make, whole = PartialRows(spec.with_whole_rows(False)).of, spec.partial.position(WHOLE)
+    return lambda row, time: make(row[whole], time)
 
 
 def _part(aggregate: Aggregate, input: RowType) -> _Part:

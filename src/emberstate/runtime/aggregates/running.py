@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from emberstate.runtime.aggregates.accumulated import Accumulated, own_descriptors, record_descriptor
 from emberstate.runtime.aggregates.emission import Every
+from emberstate.runtime.aggregates.partials import partial_maker
 from emberstate.runtime.aggregates.spec import AggregateSpec
 from emberstate.runtime.functions.columnar import ColumnarFunction
 from emberstate.runtime.functions.context import FunctionContext
@@ -36,11 +37,12 @@ class RunningAggregates(ColumnarFunction):
     """A function of the partial rows of a stage without windows."""
 
     def __init__(self, spec: AggregateSpec) -> None:
-        self._spec = spec
-        self._record = record_descriptor(RECORDS, spec)
+        self._given = spec
+        self._spec = spec.with_whole_rows(False)
+        self._record = record_descriptor(RECORDS, self._spec)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return RunningAggregates, (self._spec,)  # record classes are made in each process
+        return RunningAggregates, (self._given,)  # record classes are made in each process
 
     def declared_states(self) -> list[Declaration]:
         """The record, and the states beside it."""
@@ -48,8 +50,9 @@ class RunningAggregates(ColumnarFunction):
 
     def open(self, ctx: FunctionContext) -> None:
         """Register all states."""
-        self._ctx = ctx
-        self._columns = None if isinstance(self._spec.emit, Every) else self._in_columns(ctx)
+        self._partial_of = partial_maker(self._given)
+        by_row = self._given.whole_rows or isinstance(self._spec.emit, Every)
+        self._columns = None if by_row else self._in_columns(ctx)
         self._accumulated = Accumulated(self._spec, self._record, ctx.get_internal_state)
         emit = self._spec.emit
         self._interval = emit.micros if isinstance(emit, Every) else None
@@ -84,6 +87,8 @@ class RunningAggregates(ColumnarFunction):
 
     def process_element(self, row: Any, ctx: FunctionContext) -> Outputs:
         """Merge a partial row in."""
+        if self._partial_of is not None:
+            row = self._partial_of(row, ctx.timestamp_micros)
         self._accumulated.add(VOID_NAMESPACE, row)
         if self._interval is None:
             self._changed[ctx.key] = None

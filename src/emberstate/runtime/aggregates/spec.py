@@ -12,6 +12,9 @@ A partial row has, in this order,
    window; a slice of sliding windows that overlap; the session of these rows. Null if the rows are in no window,
 6. if `has_whole`, `WHOLE`: the input row. Null if it stands for several.
 
+With `whole_rows` a partial row is one input row, and has the columns of 1, 3, `TIME` and `WHOLE` alone; the function
+makes the others of it. Rows that wait in slots are stored so: that must not depend on what is aggregated.
+
 Rows that are late at the batch's watermark, and all rows unless `is_combinable`, are partial rows one by one.
 
 Immutable and picklable; any thread.
@@ -82,6 +85,8 @@ class AggregateSpec:
     event_time: str | None
     window: WindowedRows | None
     emit: Emit
+    #: Rows come one by one, as they are, and the function makes partial rows of them.
+    whole_rows: bool = False
 
     @classmethod
     def of(
@@ -168,8 +173,16 @@ class AggregateSpec:
             return [Column(ALL, DataType("int"), nullable=False)]
         return [self.input.columns[self.input.position(name)] for name in self.key_columns]
 
+    def with_whole_rows(self, whole_rows: bool) -> AggregateSpec:
+        """The same stage, with or without `whole_rows`."""
+        return dataclasses.replace(self, whole_rows=whole_rows)
+
     def _partial_columns(self) -> list[Column]:
         found = self._key_columns()
+        whole = Column(WHOLE, DataType("struct", (), self.input.columns))
+        if self.whole_rows:
+            times = [] if self.event_time is None else [Column(TIME, _TIMESTAMP)]
+            return [*found, Column(ROWS, _BIGINT, nullable=False), *times, whole]
         for name, aggregate in self.aggregates:
             found += aggregate.partial(name, self.input)
         found.append(Column(ROWS, _BIGINT, nullable=False))
@@ -180,7 +193,7 @@ class AggregateSpec:
         if self.has_panes:
             found += [Column(PANE_START, _BIGINT), Column(PANE_END, _BIGINT)]
         if self.has_whole:
-            found.append(Column(WHOLE, DataType("struct", (), self.input.columns)))
+            found.append(whole)
         return found
 
     def _output_columns(self) -> list[Column]:
@@ -197,7 +210,7 @@ class AggregateSpec:
     @property
     def is_combinable(self) -> bool:
         """Whether rows of one key and pane may become one partial row."""
-        if any(isinstance(aggregate, Fold) for _, aggregate in self.aggregates):
+        if self.whole_rows or any(isinstance(aggregate, Fold) for _, aggregate in self.aggregates):
             return False
         if self.window is None:
             return True

@@ -21,6 +21,7 @@ from emberstate.runtime.aggregates.accumulated import Accumulated, own_descripto
 from emberstate.runtime.aggregates.emission import CHANGED, Every
 from emberstate.runtime.aggregates.emission_triggers import ChangedTrigger, EveryTrigger, WholeRowTrigger
 from emberstate.runtime.aggregates.pane_assigner import PaneAssigner
+from emberstate.runtime.aggregates.partials import partial_maker
 from emberstate.runtime.aggregates.spec import PANE_END, PANE_START, WHOLE, AggregateSpec
 from emberstate.runtime.functions.context import FunctionContext
 from emberstate.runtime.functions.declared_states import Declaration
@@ -46,10 +47,12 @@ else:
 class _Aggregates(FinishingFunction, _Base):
     """What the functions below have in common; each of them is also a `WindowFunction`."""
 
+    #: The declaration, as given and without `whole_rows`.
+    given: AggregateSpec
     aggregates: AggregateSpec
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return windowed_aggregates, (self.aggregates,)  # record classes are made in each process
+        return windowed_aggregates, (self.given,)  # record classes are made in each process
 
     def declared_states(self) -> list[Declaration]:
         """The states of windows, and those beside the record."""
@@ -61,6 +64,7 @@ class _Aggregates(FinishingFunction, _Base):
         """Open the states."""
         super().open(ctx)
         spec = self.aggregates
+        self._partial_of = partial_maker(self.given)
         partial = spec.partial
         self._pane = (partial.position(PANE_START), partial.position(PANE_END)) if spec.has_panes else None
         self._whole = partial.position(WHOLE) if spec.has_whole else None
@@ -74,6 +78,8 @@ class _Aggregates(FinishingFunction, _Base):
 
     def process_element(self, row: Any, ctx: FunctionContext) -> Outputs:
         """Merge a partial row into its windows."""
+        if self._partial_of is not None:
+            row = self._partial_of(row, ctx.timestamp_micros)
         if self._pane is not None and row[self._pane[0]] is not None:
             start, end, time = row[self._pane[0]], row[self._pane[1]], ctx.timestamp_micros
             if time is None or not start <= time < end:
@@ -197,8 +203,9 @@ class MergingAggregates(_Aggregates, MergingWindowFunction):
         return [] if state_window is None else self._state.elements((state_window,))
 
 
-def windowed_aggregates(aggregates: AggregateSpec) -> WindowFunction:
+def windowed_aggregates(given: AggregateSpec) -> WindowFunction:
     """The function of the partial rows of a stage with windows."""
+    aggregates = given.with_whole_rows(False)
     assert aggregates.window is not None
     rows = _rows(aggregates.window, aggregates)
     grid = rows.grid()
@@ -218,7 +225,7 @@ def windowed_aggregates(aggregates: AggregateSpec) -> WindowFunction:
         made = SlicedAggregates(spec, grid)
     else:
         made = PlainAggregates(spec, grid)
-    made.aggregates = aggregates
+    made.given, made.aggregates = given, aggregates
     return made
 
 

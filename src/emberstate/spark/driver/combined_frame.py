@@ -54,14 +54,12 @@ class CombinedFrame:
     spec: AggregateSpec
     #: The zone of a TIMESTAMP_NTZ event time.
     zone: str | None
-    #: Whether rows wait in the slots until event time has passed them.
-    follows: bool
 
     @property
     def are_combined(self) -> bool:
         """Whether a partial row may stand for several rows."""
         ordered = any(isinstance(aggregate, Collect | Top) for _, aggregate in self.spec.aggregates)
-        return self.spec.is_combinable and not ordered and not self.follows
+        return self.spec.is_combinable and not ordered
 
     @property
     def needed(self) -> tuple[str, ...]:
@@ -83,9 +81,12 @@ class CombinedFrame:
 
         spec = self.spec
         micros = None if spec.event_time is None else event_micros(F.col(quoted(spec.event_time)), self.zone)
-        of_aggregates = [column for name, one in spec.aggregates for column in single(name, one, spec.input, micros)]
+        aggregates = () if spec.whole_rows else spec.aggregates
+        of_aggregates = [column for name, one in aggregates for column in single(name, one, spec.input, micros)]
         made = [*self._keys(), *of_aggregates, F.lit(1).cast("bigint").alias(ROWS)]
-        if micros is not None:
+        if micros is not None and spec.whole_rows:
+            made.append(F.timestamp_micros(micros).alias(TIME))
+        elif micros is not None:
             made += self._times(micros, micros)
             if spec.has_panes:
                 made += self._panes(self._pane(micros), micros, micros)
@@ -226,4 +227,4 @@ def needed_columns(frame: DataFrame, plan: PipelinePlan, row_type: RowType) -> D
 
 def combined_frame(stage: AggregateStagePlan, input: RowType, *, follows: bool) -> CombinedFrame:
     """The partial rows of a stage over rows of `input`."""
-    return CombinedFrame(stage.aggregate_spec(input), stage.input.zone, follows)
+    return CombinedFrame(stage.aggregate_spec(input).with_whole_rows(follows), stage.input.zone)

@@ -80,7 +80,7 @@ class AggregateStagePlan(KeyedStagePlan):
         return StageSpec(
             name=self.name,
             function=aggregate_function(spec),
-            inputs=(KeyedInput(spec.partial, spec.keys, event_time=None if spec.event_time is None else TIME),),
+            inputs=(_input(spec),),
             broadcast=None,
             output=spec.output,
             side_outputs={} if self.late_output is None else {self.late_output: first},
@@ -89,3 +89,12 @@ class AggregateStagePlan(KeyedStagePlan):
             parallelism=parallelism,
             max_parallelism=max_parallelism,
         )
+
+    def of_held_rows(self, stage: StageSpec, input: RowType) -> StageSpec:
+        """The stage where rows wait in the slots: as they are, whatever is aggregated."""
+        spec = self.aggregate_spec(input).with_whole_rows(True)
+        return dataclasses.replace(stage, function=aggregate_function(spec), inputs=(_input(spec),))
+
+
+def _input(spec: AggregateSpec) -> KeyedInput:
+    return KeyedInput(spec.partial, spec.keys, event_time=None if spec.event_time is None else TIME)
