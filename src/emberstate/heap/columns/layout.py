@@ -53,6 +53,13 @@ class Column:
             return FieldValues(self.values.tolist())
         return FieldValues(self.values, self.nulls)
 
+    def fill(self, objects: list[Any]) -> None:
+        """Set all values; None is null."""
+        if self.nulls is not None:
+            self.nulls[:] = [value is None for value in objects]
+            objects = [False if value is None else value for value in objects]
+        self.values[:] = np.fromiter(objects, self.values.dtype, len(objects))
+
     def objects(self) -> list[Any]:
         """The values as Python objects."""
         if self.nulls is None or not self.nulls.any():

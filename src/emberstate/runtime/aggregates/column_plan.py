@@ -1,7 +1,8 @@
 """How the aggregates of a stage fold whole batches of partial rows in columns, and what their results are as columns.
 
-For aggregates of numbers and booleans: what each does to one row is in `accumulators`, and this does the same. Others
-have no plan, and their stage works row by row.
+What an aggregate does to one row is in `accumulators`. Numbers and booleans are folded by compiled loops that do the
+same; anything else, such as decimals and texts, by `accumulators` itself, value by value. A stage with an aggregate
+that is not in the record has no plan, and works row by row.
 
 Thread safety: pure functions of immutable values, but for the columns that folds change.
 """
@@ -9,7 +10,7 @@ Thread safety: pure functions of immutable values, but for the columns that fold
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -18,7 +19,7 @@ import pyarrow as pa
 from emberstate.errors import RowTypeError
 from emberstate.heap.columns.folds import add_floats, add_ints, choose_by_time, keep_float, keep_int, keep_true
 from emberstate.heap.columns.layout import Array, Column
-from emberstate.runtime.aggregates.accumulators import overflow
+from emberstate.runtime.aggregates.accumulators import Merge, Read, merger, overflow, reader
 from emberstate.runtime.aggregates.declarations import (
     FLOATS,
     INTEGERS,
@@ -34,7 +35,8 @@ from emberstate.runtime.aggregates.declarations import (
     type_of,
 )
 from emberstate.runtime.aggregates.spec import AggregateSpec
-from emberstate.runtime.rows.arrow_rows import arrow_type
+from emberstate.runtime.rows.arrow_rows import arrow_type, read, write
+from emberstate.runtime.rows.data_types import Column as PartialColumn
 from emberstate.runtime.rows.data_types import DataType
 
 _WIDE: Final = {
@@ -68,21 +70,26 @@ class ColumnPlan:
 
 
 def column_plan(spec: AggregateSpec) -> ColumnPlan | None:
-    """Return the plan of a stage, or None if one of its aggregates cannot be folded in columns."""
+    """Return the plan of a stage, or None if one of its aggregates is not in the record."""
     folds: list[Fold] = []
     results: list[Result] = []
     at = 0
     for name, aggregate in spec.aggregates:
-        if not _is_possible(aggregate, spec):
+        if not aggregate.in_record:
             return None
         parts = aggregate.partial(name, spec.input)
-        folds += _folds(name, aggregate, spec, at, [part.name for part in parts])
-        results.append(_result(aggregate, aggregate.result_type(spec.input), at))
+        if _is_fast(aggregate, spec):
+            folds += _folds(name, aggregate, spec, at, [part.name for part in parts])
+            results.append(_result(aggregate, aggregate.result_type(spec.input), at))
+        else:
+            folds.append(_by_value(merger(name, aggregate, spec.input, 0), at, parts))
+            read_result = reader(aggregate, spec.input, 0)
+            results.append(_result_by_value(read_result, aggregate.result_type(spec.input), at, len(parts)))
         at += len(parts)
     return ColumnPlan(folds, results)
 
 
-def _is_possible(aggregate: Aggregate, spec: AggregateSpec) -> bool:
+def _is_fast(aggregate: Aggregate, spec: AggregateSpec) -> bool:
     match aggregate:
         case Count() | AnyTrue():
             return True
@@ -153,6 +160,33 @@ def _choosing(at: int, parts: list[str], wide: pa.DataType, sign: int) -> Fold:
         empty[won] = nulls[chosen[won]]
 
     return fold
+
+
+def _by_value(merge: Merge, at: int, parts: Sequence[PartialColumn]) -> Fold:
+    def fold(columns: list[Column], positions: Array, batch: pa.RecordBatch) -> None:
+        targets = columns[at : at + len(parts)]
+        kept = [target.objects() for target in targets]
+        given = [read(batch.column(part.name), part.type) for part in parts]
+        for row, position in enumerate(positions.tolist()):
+            values = [column[position] for column in kept]
+            try:
+                merge(values, [column[row] for column in given])
+            except RowTypeError as error:
+                raise FoldError(error, row) from None
+            for column, value in zip(kept, values, strict=True):
+                column[position] = value
+        for target, objects in zip(targets, kept, strict=True):
+            target.fill(objects)
+
+    return fold
+
+
+def _result_by_value(read_result: Read, type_: DataType, at: int, parts: int) -> Result:
+    def result(columns: list[Column]) -> pa.Array:
+        objects = [column.objects() for column in columns[at : at + parts]]
+        return write([read_result(values) for values in zip(*objects, strict=True)], type_)
+
+    return result
 
 
 def _numbers(batch: pa.RecordBatch, name: str, wide: pa.DataType) -> tuple[Array, Array]:
