@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.nexmark import page as nexmark
+
 RESULTS = Path(__file__).parent / "results"
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 
@@ -85,6 +87,17 @@ def sections() -> Iterator[str]:
         f"Touching 10k keys costs {number(costs['1000000'])} s beyond the fixed cost with 1M keys of state, "
         f"{number(costs['10000'])} s with 10k.\n",
     )  # fmt: skip
+
+    if (RESULTS / "nexmark.json").is_file():  # `make nexmark` has been run
+        record = load("nexmark")
+        yield section(
+            "NEXMark", "make nexmark", record,
+            nexmark.introduction(record["results"]),
+            "![Events per second of every query, beside Spark's own operators](pictures/nexmark.svg)\n",
+            table(nexmark.HEADER, list(nexmark.rows(record["results"]))),
+            "Which variant each query is:\n",
+            nexmark.variants(record["results"]),
+        )  # fmt: skip
 
     record = load("state-map-operations")
     yield section(

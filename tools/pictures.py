@@ -11,6 +11,7 @@ from pathlib import Path
 
 import emberstate as es
 from tools.house import house
+from tools.nexmark import RESULTS, nexmark
 from tools.svg import BACK, INK, OUT, PALE, Drawing
 
 PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
@@ -122,7 +123,8 @@ def snapshot() -> str:
     return drawing.svg()
 
 
-ALL: tuple[Callable[[], str], ...] = (house, slots, batch, growth, snapshot)
+#: That of NEXMark once there are results.
+ALL: tuple[Callable[[], str], ...] = (house, slots, batch, growth, snapshot, *([nexmark] if RESULTS.is_file() else []))
 
 
 def outdated() -> list[str]:

@@ -31,7 +31,7 @@ class Q13(Query):
     """Bounded side input: every bid with the value that a table of 10,000 rows has for `auction % 10000`.
 
     The table is a broadcast input, read as a stream whose one file comes with the first batch: broadcast rows come
-    before keyed rows. Spark's own form has it as a literal expression, the cheapest that one could write."""
+    before keyed rows. Spark's own form is a broadcast join with a static table, and has no state."""
 
     at_end = "wait"
     oracle = "SELECT auction, bidder, price, dateTime, 'side-' || (auction % 10000) AS value FROM bid"
