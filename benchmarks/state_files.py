@@ -2,16 +2,19 @@
 
 Writing: deltas of 1 % of a table of texts to ints, against bases of all of it. Restore: the same table against
 `pickle.load` of the same dict, taking turns; and tables of small maps and of small lists, for which nothing was
-promised.
+promised. Records in columns beside the same records in objects: deltas of 100,000 touched keys, bases and restores.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import pickle
 import random
 import statistics
 from typing import Any
+
+import numpy as np
 
 from benchmarks.measure import SEED, Target, print_table, save, side_by_side, timed
 from emberstate.checkpoint.files.reader import StateFileReader
@@ -21,16 +24,20 @@ from emberstate.checkpoint.restore.merge import merge_deltas
 from emberstate.heap.backend import HeapKeyedStateBackend
 from emberstate.keygroups import KeySchema
 from emberstate.state.descriptors import (
+    AggregatingStateDescriptor,
     ListStateDescriptor,
     MapStateDescriptor,
     StateDescriptor,
     ValueStateDescriptor,
 )
+from emberstate.state.key_bytes import key_bytes
+from emberstate.state.states import AggregateFunction
 
 ENTRIES = 1_000_000
 COUNT = ValueStateDescriptor("count", int)
 SEEN = MapStateDescriptor("seen", str, int)
 LOG = ListStateDescriptor("log", int)
+DELTA = "delta, us per touched key of {:,}"
 
 
 def backend_of(descriptor: StateDescriptor) -> tuple[HeapKeyedStateBackend, Any]:
@@ -115,6 +122,82 @@ def composites(entries: int, rounds: int) -> dict[str, Any]:
     return results
 
 
+@dataclasses.dataclass(frozen=True)
+class Total:
+    """A record, as declared aggregates keep one per key."""
+
+    n: int
+    total: int | None
+    best: float | None
+
+
+class Newest(AggregateFunction[Total, Total, Total]):
+    """Only declares the state."""
+
+    def create_accumulator(self) -> Total:
+        """Nothing yet."""
+        return Total(0, None, None)
+
+    def add(self, value: Total, accumulator: Total) -> Total:
+        """The newer one."""
+        return value
+
+    def get_result(self, accumulator: Total) -> Total:
+        """The record."""
+        return accumulator
+
+    def merge(self, one: Total, other: Total) -> Total:
+        """The newer one."""
+        return other
+
+
+TOTAL = AggregatingStateDescriptor("total", Newest(), Total)
+
+
+def records(where: str, touched: int, rounds: int) -> dict[str, Any]:
+    """Microseconds per entry of records in columns or in objects: deltas of half of them, bases, restores."""
+    names = [f"user-{i:08d}" for i in range(2 * touched)]
+    rng = np.random.default_rng(SEED)
+    backend = backend_in(where)
+    table: Any = backend.registered_states["total"].table
+    write(backend, table, names, rng)
+    deltas = []
+    for _ in range(rounds):
+        with backend.snapshot() as snapshot:
+            write(backend, table, [names[i] for i in rng.permutation(2 * touched)[:touched]], rng)
+            deltas.append(timed(lambda snapshot=snapshot: write_delta(backend, snapshot)))  # type: ignore[misc]
+    base = base_of(backend)
+    bases = [timed(lambda: base_of(backend)) for _ in range(rounds)]
+    restores = [timed(lambda: restore([StateFileReader.of_bytes(base)], backend_in(where))) for _ in range(rounds)]
+    return {
+        f"records in {where}: {DELTA.format(touched)}": statistics.median(deltas) / touched * 1e6,
+        f"records in {where}: base, us per key": statistics.median(bases) / len(names) * 1e6,
+        f"records in {where}: restore, us per key": statistics.median(restores) / len(names) * 1e6,
+    }
+
+
+def backend_in(where: str) -> HeapKeyedStateBackend:
+    """A backend with a state of records in columns or in objects."""
+    backend = HeapKeyedStateBackend(KeySchema.from_python(str))
+    (backend.get_column_state if where == "columns" else backend.get_partitioned_state)(TOTAL)
+    return backend
+
+
+def write(backend: HeapKeyedStateBackend, table: Any, names: list[str], rng: np.random.Generator) -> None:
+    """Set the records of some keys, whichever way they are kept."""
+    count = len(names)
+    n, total, best = rng.integers(1000, size=count), rng.integers(1 << 40, size=count), rng.random(count)
+    values = [Total(*fields) for fields in zip(n.tolist(), total.tolist(), best.tolist(), strict=True)]
+    groups = [backend.context.grouper(name) for name in names]
+    if hasattr(table, "put_all"):
+        encode = key_bytes(backend.context.key_schema).encode
+        table.put_all([encode(name) for name in names], groups, [""] * count, values)
+        return
+    for name, value in zip(names, values, strict=True):
+        backend.set_current_key(name)
+        table.put("", value)
+
+
 def main(entries: int = ENTRIES, rounds: int = 9) -> dict[str, Any]:
     """Measure, print and save."""
     rng = random.Random(SEED)
@@ -122,11 +205,13 @@ def main(entries: int = ENTRIES, rounds: int = 9) -> dict[str, Any]:
     results, base = writing(numbers, 3)
     results |= restoring("texts to ints", COUNT, numbers, base, rounds)
     results |= composites(entries, 3)
+    results |= records("columns", entries // 10, 5) | records("objects", entries // 10, 5)
     print_table(f"State files, {entries:,} entries", ("what", "measured"), list(results.items()))
     targets = [
         Target("delta of 1 %, time of a base", results["delta to base, time"], 1 / 20),
         Target("delta of 1 %, bytes of a base", results["delta to base, bytes"], 1 / 20),
         Target("restore, time of pickle.load", results["texts to ints: restore to pickle.load"], 1.0),
+        Target("records in columns, delta", results[f"records in columns: {DELTA.format(entries // 10)}"], 0.5, "us"),
     ]
     save("state-files", entries, results, targets)
     return results

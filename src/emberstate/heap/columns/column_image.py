@@ -55,7 +55,7 @@ class ColumnImage:
             return _NO_ROWS, []
         if len(self.parts) > 1 or (np.diff(self.parts[0][0]) < 0).any():
             rows = self.rows()
-            order = np.argsort(rows, kind="stable")
+            order = np.argsort(rows)
             columns = zip(*[arrays for _, arrays in self.parts], strict=True)
             self.parts = [(rows[order], [np.concatenate(parts)[order] for parts in columns])]
         return self.parts[0]

@@ -71,15 +71,16 @@ cdef inline int point(Column column) except -1:
     return 0
 
 
-cdef inline int begin(Packer packer, Py_ssize_t count) noexcept:
-    packer.ends = <long long*>PyByteArray_AS_STRING(packer.offsets)
-    return 0
-
-
 cdef inline int resize(Packer packer) except -1:
     PyByteArray_Resize(packer.data, packer.room)
     packer.bytes = <unsigned char*>PyByteArray_AS_STRING(packer.data)
     return 0
+
+
+cdef inline int begin(Packer packer, Py_ssize_t count) except -1:
+    packer.ends = <long long*>PyByteArray_AS_STRING(packer.offsets)
+    packer.room = 32 * count  # a guess: to grow is to copy
+    return resize(packer)
 
 
 cdef inline int need(Packer packer, Py_ssize_t more) except -1:
