@@ -35,6 +35,7 @@ HOT_MODULES = (
     "emberstate.state.row_columns",
     "emberstate.state.cells.packing",
     "emberstate.state.cells.unpacking",
+    "emberstate.state.cells.scalars",
     "emberstate.state.internal_states",
     "emberstate.state.handles",
     "emberstate.state.map_handle",

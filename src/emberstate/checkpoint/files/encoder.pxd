@@ -1,3 +1,5 @@
+from emberstate.state.cells.scalars cimport ScalarEncoder
+
 cdef enum:
     REPLACED = 1
     CLEARED = 2
@@ -6,10 +8,10 @@ cdef enum:
 
 cdef class EntryEncoder:
     cdef object binding
-    cdef object encode_key
+    cdef ScalarEncoder encode_key
     cdef object encode_namespace
-    cdef object encode_user_key
-    cdef object encode_value
+    cdef ScalarEncoder encode_user_key
+    cdef ScalarEncoder encode_value
     cdef object rows
     cdef bint stamped
     cdef object number

@@ -18,7 +18,9 @@ import cython
 from emberstate.checkpoint.files.bindings import StateBinding
 from emberstate.checkpoint.files.sorted_rows import CHUNK_BYTES, CHUNK_ROWS, Rows, check_size
 from emberstate.errors import CodecError, EmberstateError, StateTypeError
+from emberstate.state.cells.scalars import ScalarEncoder, encoder_of
 from emberstate.state.changes import Op
+from emberstate.state.key_bytes import KeyBytes
 
 if not cython.compiled:  # the compiled module has them as C constants, in the .pxd file
     REPLACED = 1
@@ -42,10 +44,10 @@ class EntryEncoder:
     )  # fmt: skip
 
     binding: StateBinding
-    encode_key: Callable[[Any], bytes]
+    encode_key: ScalarEncoder
     encode_namespace: Callable[[Any], bytes]
-    encode_user_key: Callable[[Any], bytes] | None
-    encode_value: Callable[[Any], bytes] | None
+    encode_user_key: ScalarEncoder | None
+    encode_value: ScalarEncoder | None
     rows: Rows
     stamped: bool
     number: int
@@ -61,13 +63,13 @@ class EntryEncoder:
     stamps: list[int | None]
     steps: list[int]
 
-    def __init__(self, state: int, binding: StateBinding, encode_key: Callable[[Any], bytes], rows: Rows) -> None:
+    def __init__(self, state: int, binding: StateBinding, keys: KeyBytes, rows: Rows) -> None:
         self.number = state
         self.binding = binding
-        self.encode_key = encode_key
+        self.encode_key = ScalarEncoder(keys.encode, keys.scalar)
         self.encode_namespace = binding.namespace_codec.encode
-        self.encode_value = None if binding.codec is None else binding.codec.encode
-        self.encode_user_key = None if binding.user_key_codec is None else binding.user_key_codec.encode
+        self.encode_value = None if binding.codec is None else encoder_of(binding.codec)
+        self.encode_user_key = None if binding.user_key_codec is None else encoder_of(binding.user_key_codec)
         self.stamped = binding.ttl is not None
         self.rows = rows
         self.namespace = None
@@ -89,13 +91,20 @@ class EntryEncoder:
     def flush(self) -> None:
         """Pass the chunk to `rows`, and start an empty one."""
         if self.keys:
-            states = [self.number] * len(self.keys)
+            single = self.encode_user_key is None and self.binding.stored.kind != "list"
             self.rows.add_columns(
                 [
-                    self.key_groups, states, self.keys, self.namespaces, self.ops, self.user_keys, self.values,
-                    self.stamps, self.steps,
+                    self.key_groups,
+                    self.number,
+                    self.keys,
+                    self.namespaces,
+                    self.ops,
+                    None if self.encode_user_key is None else self.user_keys,
+                    self.values,
+                    self.stamps if self.stamped else None,
+                    0 if single else self.steps,
                 ]
-            )  # fmt: skip
+            )
             self.clear()
 
     def add_entries(self, key_group: int, entries: Iterable[tuple[Any, Any, Any]]) -> None:
@@ -133,7 +142,7 @@ class EntryEncoder:
         key = namespace = None
         try:
             for key, namespace, value in itertools.islice(entries, CHUNK_ROWS):
-                keys.append(self.encode_key(key))
+                keys.append(self.encode_key.encode(key))
                 if namespace is not self.namespace:
                     self.namespace_bytes = self.encode_namespace(namespace)
                     self.namespace = namespace
@@ -144,7 +153,7 @@ class EntryEncoder:
                 if value is None:
                     values.append(None)
                     continue
-                cell = self.encode_value(value)  # type: ignore[misc]
+                cell = self.encode_value.encode(value)  # type: ignore[union-attr]
                 values.append(cell)
                 held += len(cell)
                 if held > _CHUNK_BYTES:
@@ -165,7 +174,7 @@ class EntryEncoder:
         op: cython.int
         number: cython.Py_ssize_t
         try:
-            key_bytes = self.encode_key(key)
+            key_bytes = self.encode_key.encode(key)
             if namespace is not self.namespace:  # most records have the namespace of the one before
                 self.namespace_bytes = self.encode_namespace(namespace)
                 self.namespace = namespace
@@ -179,7 +188,7 @@ class EntryEncoder:
                     for number, element in enumerate(step[1], start=1):
                         self.add_row(key_group, key_bytes, op, None, element, True, number)
                 else:
-                    user_key = self.encode_user_key(step[1])  # type: ignore[misc]
+                    user_key = self.encode_user_key.encode(step[1])  # type: ignore[union-attr]
                     if op == PUT:
                         self.add_row(key_group, key_bytes, op, user_key, step[2], True, 1)
                     else:
@@ -206,7 +215,7 @@ class EntryEncoder:
                 stamp = value.stamp
                 value = value.value
             if value is not None and self.encode_value is not None:
-                cell = self.encode_value(value)
+                cell = self.encode_value.encode(value)
                 size += len(cell)
         if user_key is not None:
             size += len(user_key)

@@ -74,10 +74,18 @@ class Rows:
         if len(self._pending) >= CHUNK_ROWS or self._pending_bytes >= CHUNK_BYTES:
             self._chunk()
 
-    def add_columns(self, columns: list[list[Any]]) -> None:
-        """Add rows as columns: those of `add`, in its order."""
-        self._keep([pa.array(column, field.type) for column, field in zip(columns, _SORTED, strict=True)])
-        self.count += len(columns[0])
+    def add_columns(self, columns: Sequence[list[Any] | int | None]) -> None:
+        """Add rows as columns: those of `add`, in its order; a number, or None, is the value of all rows."""
+        count = len(columns[2])  # type: ignore[arg-type] # the keys, which differ
+        self._keep(
+            [
+                pa.array(column, field.type)
+                if isinstance(column, list)
+                else pa.repeat(pa.scalar(column, field.type), count)
+                for column, field in zip(columns, _SORTED, strict=True)
+            ]
+        )
+        self.count += count
 
     def add_values(
         self,

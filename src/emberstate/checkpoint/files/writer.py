@@ -126,7 +126,7 @@ def write_delta(backend: KeyedStateBackend, snapshot: KeyedStateSnapshot) -> Wri
         if not is_queue and name in columns:
             ColumnEncoder(position, binding, keys.decode, rows).add(columns[name])
         else:
-            (of_queues if is_queue else of_states)[name] = EntryEncoder(position, binding, keys.encode, rows)
+            (of_queues if is_queue else of_states)[name] = EntryEncoder(position, binding, keys, rows)
     encode_changes(of_states, listed)
     encode_changes(of_queues, backend.timer_changes(snapshot))
     return assemble(meta_of(backend, "delta", backend.context.key_group_range, bindings), rows)
@@ -219,4 +219,4 @@ class BaseWriter:
         entries = read(binding.stored.name, group)
         if binding.ttl is not None:
             entries = unexpired(entries, binding.ttl, self._snapshot.ttl_clock)
-        EntryEncoder(position, binding, self._keys.encode, rows).add_entries(group, entries)
+        EntryEncoder(position, binding, self._keys, rows).add_entries(group, entries)
