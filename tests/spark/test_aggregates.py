@@ -109,6 +109,21 @@ def test_a_sum_that_is_too_large_is_an_error(stream: Stream) -> None:
         stage.run(apart)
 
 
+def test_null_keys_and_times(stream: Stream) -> None:
+    """Catches: rows without a key that are counted as one because Spark combined them; a row without a time that is
+    lost among others."""
+    rows = [("a", at(1), 1), (None, at(1), 2), (None, at(2), 3), ("a", at(3), 4)]
+    frame = stream.spark.createDataFrame(rows, EVENTS).coalesce(1)
+    kept = Kept()
+    keyed = stream.pipeline().key_by("key", null_keys="drop").event_time("ts")
+    (progress,) = keyed.aggregate("totals", total=es.sum("value")).sink(kept).run(frame)
+    assert kept.rows == [("a", 5)]
+    assert (progress.null_keys, progress.rows_in) == (2, 2)
+    timeless = stream.spark.createDataFrame([("a", at(1), 1), ("a", None, 2)], EVENTS).coalesce(1)
+    with raising(RowTypeError, operator="totals"):
+        keyed.aggregate("totals", total=es.sum("value")).sink(Kept()).run(timeless)
+
+
 Row = tuple[str, datetime, int]
 
 
@@ -141,10 +156,11 @@ def model(given: list[Row], assigner: Any, keyed: bool) -> list[tuple[Any, ...]]
 
 
 def merged(windows: dict[Any, list[Row]]) -> dict[Any, list[Row]]:
+    """Sessions. One that a row only touches has closed: event time is at its end when the row comes."""
     found: dict[Any, list[Row]] = {}
     last: Any = None
     for place in sorted(windows):
-        if last is not None and place[0] == last[0] and place[1] <= last[2]:
+        if last is not None and place[0] == last[0] and place[1] < last[2]:
             rows = found.pop(last)
             last = (last[0], last[1], max(last[2], place[2]))
             found[last] = rows + windows[place]

@@ -259,7 +259,7 @@ def _merged(order: list[int], lists: list[Any]) -> list[Any]:
 
 
 def without_null_keys(batch: pa.RecordBatch, inputs: Sequence[KeyedInput]) -> tuple[pa.RecordBatch, int]:
-    """Return the batch without rows whose key has a null, and the number of those rows.
+    """Return the batch without rows whose key has a null, and how many input rows those stood for.
 
     >>> batch = pa.record_batch({"card": ["a", None, "b"], "amount": [1, 2, 3]})
     >>> rows, dropped = without_null_keys(batch, [KeyedInput("card string, amount bigint", ["card"])])
@@ -267,8 +267,9 @@ def without_null_keys(batch: pa.RecordBatch, inputs: Sequence[KeyedInput]) -> tu
     ([1, 3], 1)
     """
     null = _null_keys(batch, inputs)
-    dropped = 0 if null is None else pc.sum(null).as_py() or 0
-    return (batch.filter(pc.invert(null)), dropped) if dropped else (batch, 0)
+    if null is None or not pc.any(null).as_py():
+        return batch, 0
+    return batch.filter(pc.invert(null)), rows_stood_for(batch.filter(null))
 
 
 def _null_keys(batch: pa.RecordBatch, inputs: Sequence[KeyedInput]) -> pa.BooleanArray | None:

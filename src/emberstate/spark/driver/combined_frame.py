@@ -101,8 +101,12 @@ class CombinedFrame:
         from pyspark.sql import functions as F
 
         spec = self.spec
-        rows, grouped = self._rows(frame, watermark)
-        groups = as_if_grouped(rows, spec.keys).groupBy(*(quoted(name) for name in grouped))
+        if spec.key_columns:
+            rows, grouped = self._rows(as_if_grouped(frame, spec.key_columns, self.needed), watermark)
+        else:  # the column of the one key comes with the others
+            rows, grouped = self._rows(frame, watermark)
+            rows = as_if_grouped(rows, spec.keys, rows.columns)
+        groups = rows.groupBy(*(quoted(name) for name in grouped))
         has_time = spec.event_time is not None
         columns = RowColumns(MICROS_COLUMN if has_time else None, ORDER_COLUMN)
         of_aggregates = [
@@ -138,7 +142,7 @@ class CombinedFrame:
         if spec.event_time is None:
             return frame.select(*columns), grouped
         time = event_micros(F.col(quoted(spec.event_time)), self.zone)
-        rows = frame.select(*(quoted(name) for name in frame.columns), time.alias(MICROS_COLUMN))
+        rows = frame.select(*(quoted(name) for name in self.needed), time.alias(MICROS_COLUMN))
         micros = F.col(MICROS_COLUMN)
         columns.append(micros)
         if spec.has_panes:

@@ -24,20 +24,21 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("emberstate.spark")
 
-#: Where a `LogicalRDD` has its partitioning.
+#: The plan over an RDD, and where it has its partitioning.
+_OVER_ROWS: Final = "LogicalRDD"
 _PARTITIONING: Final = 2
 
 _told = False
 
 
-def as_if_grouped(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
-    """The rows of `frame`, which claims that equal values of `columns` are in one partition.
+def as_if_grouped(frame: DataFrame, columns: Sequence[str], needed: Sequence[str]) -> DataFrame:
+    """The rows of `frame` with at least the columns `needed`, which claims that equal `columns` are in one partition.
 
     What is grouped by these columns, and possibly more, is therefore grouped within each partition.
     """
     global _told
     try:
-        return _claimed(frame, columns)
+        return _claimed(frame, columns, needed)
     except Exception as error:
         if not _told:
             _told = True
@@ -46,21 +47,23 @@ def as_if_grouped(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
                 "batches of aggregates exchange rows twice.",
                 type(error).__name__, error,
             )  # fmt: skip
-        return frame.select(*(quoted(name) for name in frame.columns))
+        return frame
 
 
-def _claimed(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
+def _claimed(frame: DataFrame, columns: Sequence[str], needed: Sequence[str]) -> DataFrame:
     from pyspark.sql import DataFrame
 
     spark = frame.sparkSession
     jvm, gateway = spark.sparkContext._jvm, spark.sparkContext._gateway
     assert jvm is not None and gateway is not None
-    rows = frame._jdf.queryExecution().toRdd()
-    partitions = rows.getNumPartitions()
+    plan = frame._jdf.queryExecution().logical()
+    if plan.getClass().getSimpleName() != _OVER_ROWS:  # a batch of foreachBatch is such a plan already
+        frame = frame.select(*(quoted(name) for name in needed))
+        rows = frame._jdf.queryExecution().toRdd()
+        plan = spark._jsparkSession.internalCreateDataFrame(rows, frame._jdf.schema(), False).queryExecution().logical()
+    partitions = plan.rdd().getNumPartitions()
     if not partitions:
         return frame
-    made = spark._jsparkSession.internalCreateDataFrame(rows, frame._jdf.schema(), False)
-    plan = made.queryExecution().logical()
     output = plan.output()
     positions = [frame.columns.index(name) for name in columns]
     attributes = jvm.PythonUtils.toSeq([output.apply(position) for position in positions])
