@@ -152,3 +152,32 @@ def _check_refired(got: list[Any], wanted: list[Any]) -> None:
         key, start, end = window
         longer = [w for w in wanted_last if w != window and w[0] == key and w[1] <= start and w[2] >= end]
         assert last.get(window) == shown or longer
+
+
+@pytest.mark.parametrize("emit", ["changed", es.every(micros(7))], ids=["changed", "every"])
+@pytest.mark.parametrize("kind", ["tumbling", "sliding", "session"])
+@given(data=st.data())
+@settings(max_examples=examples(20))
+def test_what_is_emitted_early_ends_in_what_closes(kind: str, emit: Any, data: Any) -> None:
+    """Catches: a change that is never emitted, a window that emits twice in a batch or after it closed; state left."""
+    rows = data.draw(windows(kind, 0))
+    lag = data.draw(st.integers(0, 20))
+    found = data.draw(events())
+    runs, emitted = [], []
+    for one in (None, emit):
+        spec = AggregateSpec.of(AGGREGATES, SCHEMA, ["key"], event_time="ts", window=rows, emit=one)
+        runs.append((Run(aggregate_function(spec), lag), Combiner(spec)))
+    watermark = -(2**63)
+    for batch in [*cut(data.draw, found), [], None]:
+        at = MAX_TIME if batch is None else watermark
+        outputs = [run.batch(combiner.combined(batch or [], at), at)[0] for run, combiner in runs]
+        emitted.append(outputs)
+        if emit == "changed":
+            places = [row[:3] for row in outputs[1]]
+            assert len(set(places)) == len(places)
+            assert batch or not outputs[1]
+        watermark = max([watermark, *(event.ts - lag for event in batch or ())])
+    closed, early = ({row[:3]: _shown(row) for outputs in emitted for row in outputs[n]} for n in (0, 1))
+    assert closed.items() <= early.items()
+    assert kind == "session" or closed == early
+    assert [run.entries() for run, _ in runs] == [0, 0]
