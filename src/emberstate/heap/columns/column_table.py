@@ -217,16 +217,6 @@ class ColumnTable(StateTable):
         assert row is not None
         return row
 
-    def has(self, key: bytes, namespace: Hashable) -> bool:
-        """Whether a key, as canonical bytes, has an entry."""
-        return self._row(key, namespace) is not None
-
-    def discard(self, key: bytes, namespace: Hashable) -> None:
-        """Remove the entry of a key, as canonical bytes, if it has one."""
-        row = self._row(key, namespace)
-        if row is not None:
-            self.store.remove(np.array([row]))
-
     def _current(self, namespace: Hashable) -> int | None:
         """The row of the current key, if it has an entry."""
         self.context.check_key(self.name)
