@@ -22,20 +22,28 @@ def main(files: str, folder: str, queries: str, parallelism: str, last: str) -> 
     names = queries.split(",")
     together = threading.Barrier(len(names), action=lambda: os.kill(os.getpid(), signal.SIGKILL))
 
-    def after_batch(batch: int) -> None:
-        if batch == int(last):
-            together.wait()
+    def run(name: str, begun: threading.Event) -> None:
+        def after_batch(batch: int) -> None:
+            begun.set()
+            if batch == int(last):
+                together.wait()
 
-    def run(name: str) -> None:
         try:
             Job(spark, QUERIES[name], Path(files), Path(folder) / name, int(parallelism), after_batch).emberstate()
         except BaseException:
             together.abort()  # the others would wait for it
             raise
+        finally:
+            begun.set()
 
     spark = local_session()
     with ThreadPoolExecutor(len(names)) as threads:
-        for done in [threads.submit(run, name) for name in names]:
+        started = []
+        for name in names:  # one after the other: Spark gives a source in Python ten seconds to start
+            begun = threading.Event()
+            started.append(threads.submit(run, name, begun))
+            begun.wait()
+        for done in started:
             done.result()
     spark.stop()
 

@@ -141,6 +141,7 @@ def local_session(cores: int = 2) -> SparkSession:
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.streaming.numRecentProgressUpdates": "1000",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "1000000",
+        "spark.python.authenticate.socketTimeout": "10min",  # a busy machine starts Python slowly
         "spark.driver.memory": "3g",
     }
     spark = session("nexmark", master=f"local[{cores},4]", settings=settings)
