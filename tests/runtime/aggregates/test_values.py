@@ -145,10 +145,12 @@ def test_a_sum_too_great_says_whose(aggregate: Aggregate, type_: str, values: li
         ({"x": es.top(2, "v", by="tags")}, "tags"),
         ({"x": es.sum("nothing")}, "nothing"),
         ({"k": es.count()}, "k"),
+        ({"K": es.count()}, "k"),
+        ({"n": es.count(), "N": es.sum("v")}, "n"),
     ],
 )
 def test_what_cannot_be_aggregated_is_rejected(aggregates: Mapping[str, Aggregate], column: str) -> None:
-    """Catches: a declaration that fails only when the first row comes, or two columns of one name."""
+    """Catches: a declaration that fails only when the first row comes, or two names that are one to Spark."""
     schema = "k string, v int, word string, flag boolean, tags array<string>"
     with raising(StateDeclarationError, column=column):
         AggregateSpec.of(aggregates, schema, ["k"])

@@ -128,12 +128,12 @@ class AggregateSpec:
 
     def _check(self) -> None:
         for part in (self._partial_columns(), self._output_columns()):
-            names = [column.name for column in part]
-            twice = next((name for name in names if names.count(name) > 1), None)
+            names = [column.name.lower() for column in part]  # Spark does not tell n from N
+            twice = next((column.name for column in part if names.count(column.name.lower()) > 1), None)
             if twice is not None:
                 raise StateDeclarationError(
-                    f"an aggregate and a key column, the window or another aggregate both have a column {twice!r}: "
-                    f"give the aggregate another name",
+                    f"an aggregate and a key column, the window or another aggregate both have a column {twice!r}, in "
+                    f"upper or lower case: give the aggregate another name",
                     column=twice,
                 )
         window = self.window

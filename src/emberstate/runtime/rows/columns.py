@@ -1,7 +1,8 @@
 """The columns that the library adds on a row's way: names that no input may have.
 
 - `KEY_GROUP_COLUMN`, `SLOT_COLUMN`, `MICROS_COLUMN`, `ORDER_COLUMN`: the driver adds them to partition and sort rows.
-- `PANE_COLUMN` and `SINGLE_COLUMN`: it adds them to combine rows, too (`spark.driver.combined_frame`).
+- `PANE_COLUMN`, `SINGLE_COLUMN`, `LEAST_COLUMN` and `GREATEST_COLUMN`: it adds them to combine rows, too
+  (`spark.driver.combined_frame`).
 - `INPUT_COLUMN` and `ROW_COLUMNS`: two inputs in one frame. `BROADCAST_COLUMN`: a row that goes to every slot.
 - `TIME_COLUMN`, `ROWS_COLUMN` and `LATEST_COLUMN`: of a row that stands for several: when, how many, their latest time.
 - `ALL_COLUMN`, `PANE_COLUMNS` and `WHOLE_COLUMN`: of partial rows of aggregates (`runtime.aggregates.spec`).
@@ -21,6 +22,8 @@ MICROS_COLUMN: Final = "__micros"
 ORDER_COLUMN: Final = "__order"
 PANE_COLUMN: Final = "__pane"
 SINGLE_COLUMN: Final = "__single"
+LEAST_COLUMN: Final = "__least"
+GREATEST_COLUMN: Final = "__greatest"
 INPUT_COLUMN: Final = "__input"
 ROW_COLUMNS: Final = ("__row0", "__row1")
 BROADCAST_COLUMN: Final = "__broadcast"
@@ -36,6 +39,7 @@ WHOLE_COLUMN: Final = "__whole"
 RESERVED: Final = (
     *(KEY_GROUP_COLUMN, INPUT_COLUMN, *ROW_COLUMNS, ORIGIN_COLUMN, REACHED_COLUMN),
     *(SLOT_COLUMN, ORDER_COLUMN, MICROS_COLUMN, BROADCAST_COLUMN, PANE_COLUMN, SINGLE_COLUMN),
+    *(LEAST_COLUMN, GREATEST_COLUMN),
     *(TIME_COLUMN, ROWS_COLUMN, LATEST_COLUMN, ALL_COLUMN, *PANE_COLUMNS, WHOLE_COLUMN),
 )
 

@@ -18,11 +18,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from emberstate.runtime.aggregates.declarations import Collect, First, Last, Top
 from emberstate.runtime.aggregates.spec import ALL, LATEST, PANE_END, PANE_START, ROWS, TIME, WHOLE, AggregateSpec
 from emberstate.runtime.rows.columns import (
+    GREATEST_COLUMN,
+    LEAST_COLUMN,
     MICROS_COLUMN,
     ORDER_COLUMN,
     ORIGIN_COLUMN,
@@ -41,10 +43,6 @@ from emberstate.spark.plan.pipeline import PipelinePlan
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-
-#: The least and the greatest event time of a group's rows.
-_LEAST: Final = "__least"
-_GREATEST: Final = "__greatest"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -114,9 +112,9 @@ class CombinedFrame:
         ]
         made = [*of_aggregates, F.count(F.lit(1)).alias(ROWS)]
         if has_time:
-            made += [F.min(MICROS_COLUMN).alias(_LEAST), F.max(MICROS_COLUMN).alias(_GREATEST)]
+            made += [F.min(MICROS_COLUMN).alias(LEAST_COLUMN), F.max(MICROS_COLUMN).alias(GREATEST_COLUMN)]
         partial = groups.agg(*made)
-        least, greatest = F.col(_LEAST), F.col(_GREATEST)
+        least, greatest = F.col(LEAST_COLUMN), F.col(GREATEST_COLUMN)
         found = [F.col(quoted(name)) for name in spec.partial.names if name in partial.columns and name != WHOLE]
         if has_time:
             found += self._times(least, greatest)
