@@ -109,6 +109,7 @@ def test_a_sum_that_is_too_large_is_an_error(stream: Stream) -> None:
         stage.run(apart)
 
 
+@pytest.mark.long
 def test_null_keys_and_times(stream: Stream) -> None:
     """Catches: rows without a key that are counted as one because Spark combined them; a row without a time that is
     lost among others."""
@@ -250,6 +251,7 @@ class Loudest(es.KeyedProcessFunction):
             yield row.window_end, row.n
 
 
+@pytest.mark.long
 def test_stages_before_and_after(stream: Stream) -> None:
     """Catches: a stage that does not get the derived columns; aggregates of a stage's rows that are not its input's."""
     given = [(key, at(second), 1) for second in range(60) for key in ("a", "b", "b", "c")[: 1 + second % 4]]

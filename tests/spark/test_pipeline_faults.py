@@ -112,6 +112,7 @@ def test_slots_killed_between_batches_are_restored(stream: Stream, slots: Any) -
     assert sorted(kept.rows) == sorted(totals(given))
 
 
+@pytest.mark.long
 @pytest.mark.reliability(28)
 def test_a_poison_row_is_told_and_the_fixed_function_goes_on(stream: Stream) -> None:
     """Catches: an error without the user's traceback, key and batch; state of the failed batch that survives it."""
@@ -293,6 +294,7 @@ def test_a_call_of_a_stopped_query_takes_nothing_over(stream: Stream) -> None:
     assert sorted(kept.rows) == sorted(totals(given))
 
 
+@pytest.mark.long
 def test_bases_are_written_beside_the_batches_and_restored_from(stream: Stream, slots: Any) -> None:
     """Catches: chains that only grow; a base that is not what the deltas below it were."""
     given = events(600)

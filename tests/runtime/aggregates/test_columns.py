@@ -9,6 +9,7 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,7 +18,7 @@ from emberstate import HeapKeyedStateBackend, KeySchema
 from emberstate.checkpoint.files.reader import StateFileReader
 from emberstate.checkpoint.files.writer import BaseWriter
 from emberstate.checkpoint.restore.load import restore
-from emberstate.errors import RowTypeError
+from emberstate.errors import RowTypeError, StateTypeError
 from emberstate.runtime.aggregates import names as es
 from emberstate.runtime.aggregates.function import aggregate_function
 from emberstate.runtime.aggregates.partials import PartialRows
@@ -173,6 +174,18 @@ def test_keys_come_out_canonical() -> None:
     batch = partial_batch(spec, schema, [(key, 1, None, None, None, None, None, 1) for key in (-0.0, 0.0, 2.5)])
     found = run(operator, [batch], 0).main
     assert [repr(tuple(row[:2])) for row in found] == ["(0.0, 2)", "(2.5, 1)"]
+
+
+def test_a_key_that_is_none_is_not_the_users_fault() -> None:
+    """Catches: an error of the key that is told as one of a function, which the user did not write."""
+    spec = spec_of(INPUT.replace("card string", "card double"))
+    schema = KeySchema(("double",))
+    batch = partial_batch(spec, schema, [(2.5, 1, None, None, None, None, None, 1)])
+    batch = batch.set_column(0, batch.schema.field(0), pa.array([math.nan]))
+    operator = make_operator(spec, schema)
+    operator.begin(processing_time=0, watermark=0)
+    with pytest.raises(StateTypeError):
+        operator.process_batch(batch)
 
 
 def test_a_sum_that_is_too_large() -> None:

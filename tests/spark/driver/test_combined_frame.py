@@ -96,7 +96,7 @@ def test_partial_rows_stand_for_the_rows_of_their_pane(spark: Any, assigner: Any
         assert row["n__count"] == row["__rows"]
         place = row["key"], *((row["__window_start"], row["__window_end"]) if assigner else ())
         found[place] += row["n__count"]
-        totals[row["key"]] += row["total__sum"]
+        totals[row["key"]] += row["total__sum__value"]
     assert late == sum(1 for _, time, _ in micros if time < watermark)
     assert totals == Counter({key: sum(v for k, _, v in micros if k == key) for key in totals})
     if assigner is None or made.spec.is_sessions:
@@ -117,12 +117,13 @@ def test_first_and_last_are_those_of_the_partition(spark: Any) -> None:
     frame = spark.createDataFrame(given, SCHEMA).coalesce(1)
     made = combined(frame, first=es.first("value"), last=es.last("value"), word=es.last("note"))
     [row] = made.of(frame, None).collect()
-    assert (row["first__first"], row["last__last"], row["word__last"], row["__rows"]) == (2, 4, "d", 5)
-    assert (row["first__first_time"], row["last__last_time"]) == (EPOCH + 2_000_000, EPOCH + 5_000_000)
+    assert (row["first__first__value"], row["last__last__value"]) == (2, 4)
+    assert (row["word__last__note"], row["__rows"]) == ("d", 5)
+    assert (row["first__first_time__value"], row["last__last_time__value"]) == (EPOCH + 2_000_000, EPOCH + 5_000_000)
 
 
 def test_a_row_without_a_time_stays_one(spark: Any) -> None:
     """Catches: a null event time that vanishes in the greatest of its group, and is never rejected."""
     frame = spark.createDataFrame([("k", at(1), 1, ""), ("k", None, 2, "")], SCHEMA).coalesce(1)
     found = combined(frame).of(frame, None).collect()
-    assert sorted((row["total__sum"], row["__time"] is None) for row in found) == [(1, False), (2, True)]
+    assert sorted((row["total__sum__value"], row["__time"] is None) for row in found) == [(1, False), (2, True)]

@@ -26,7 +26,7 @@ def record_descriptor(name: str, spec: AggregateSpec) -> AggregatingStateDescrip
 def own_descriptors(name: str, spec: AggregateSpec) -> dict[str, StateDescriptor]:
     """The states beside the record that is called `name`, by aggregate."""
     return {
-        aggregate_name: own_descriptor(f"{name}: {aggregate_name}", aggregate, spec)
+        aggregate_name: own_descriptor(f"{name}: {aggregate.stored_as(aggregate_name)}", aggregate, spec)
         for aggregate_name, aggregate in spec.aggregates
         if not aggregate.in_record
     }

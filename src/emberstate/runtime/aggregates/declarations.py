@@ -4,13 +4,13 @@ A *partial row* stands for one or more input rows of a key: the key's columns, o
 those of `spec`. An aggregate `in_record` accumulates in these same columns, so that merging a partial row into what
 there is treats both sides alike. The others have a state of their own, because what they keep can grow.
 
-    count, sum, min, max, any    x__count bigint, x__sum, …
-    mean                         x__mean_sum, x__mean_count bigint
-    first, last                  x__first_time bigint, x__first, …
-    distinct, collect, top       x__distinct array<T>, a set, x__collect array<T>, x__top array<struct<…>>
+    count, sum, min, max, any    x__count bigint, x__sum__amount, …
+    mean                         x__mean_sum__amount, x__mean_count__amount bigint
+    first, last                  x__first_time__shop bigint, x__first__shop, …
+    distinct, collect, top       x__distinct__shop array<T>, a set, x__collect__shop array<T>, x__top… array<struct<…>>
 
-The names say which aggregate it is, because they are stored: a sum that becomes a maximum starts anew, rather than from
-the sum so far.
+The names say which aggregate it is and of which column, because they are stored: a sum that becomes a maximum, or the
+sum of another column, starts anew, rather than from the sum so far.
 
 Null means that there is nothing yet. Counts start at 0; of first and last it is the time that is null then.
 
@@ -21,6 +21,8 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import re
+import zlib
 from typing import Any, ClassVar, Final
 
 from emberstate.errors import StateDeclarationError
@@ -62,6 +64,10 @@ class Aggregate(abc.ABC):
     def partial(self, name: str, input: RowType) -> tuple[Column, ...]:
         """The columns of a partial row, for the aggregate of this name."""
 
+    def stored_as(self, name: str, part: str = "") -> str:
+        """The name under which it, or a part of it, is stored: whatever else it could be has another one."""
+        return "__".join([name, self.title + part, *(_identifier(column) for column in self.columns)])
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Count(Aggregate):
@@ -83,7 +89,7 @@ class Count(Aggregate):
 
     def partial(self, name: str, input: RowType) -> tuple[Column, ...]:
         """The count."""
-        return (Column(f"{name}__{self.title}", self.result_type(input), nullable=False),)
+        return (Column(self.stored_as(name), self.result_type(input), nullable=False),)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -99,7 +105,7 @@ class _OfColumn(Aggregate):
 
     def partial(self, name: str, input: RowType) -> tuple[Column, ...]:
         """One column, of the result's type."""
-        return (Column(f"{name}__{self.title}", self.result_type(input)),)
+        return (Column(self.stored_as(name), self.result_type(input)),)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -130,8 +136,8 @@ class Mean(_OfColumn):
 
     def partial(self, name: str, input: RowType) -> tuple[Column, ...]:
         """The sum, and how many values are in it."""
-        total = Column(f"{name}__mean_sum", _total_type(self, input))
-        return (total, Column(f"{name}__mean_count", BIGINT, nullable=False))
+        total = Column(self.stored_as(name, "_sum"), _total_type(self, input))
+        return (total, Column(self.stored_as(name, "_count"), BIGINT, nullable=False))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -167,8 +173,7 @@ class _ByTime(_OfColumn):
 
     def partial(self, name: str, input: RowType) -> tuple[Column, ...]:
         """The row's event time in microseconds (0 in a stage without event time), and its value."""
-        named = f"{name}__{self.title}"
-        return (Column(f"{named}_time", BIGINT), Column(named, self.result_type(input)))
+        return (Column(self.stored_as(name, "_time"), BIGINT), Column(self.stored_as(name), self.result_type(input)))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -210,7 +215,7 @@ class Distinct(_OfColumn):
 
     def partial(self, name: str, input: RowType) -> tuple[Column, ...]:
         """The different values, in any order."""
-        return (Column(f"{name}__{self.title}", DataType("array", (_ordered(self, input, self.column),))),)
+        return (Column(self.stored_as(name), DataType("array", (_ordered(self, input, self.column),))),)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -247,6 +252,10 @@ class Top(Aggregate):
         """The columns of the result, then `by` unless it is one of them."""
         return self.of if self.by in self.of else (*self.of, self.by)
 
+    def stored_as(self, name: str, part: str = "") -> str:
+        """It stores the rows that were the greatest, of this number and order."""
+        return Aggregate.stored_as(self, name, f"{part}_{self.n}_by_{_identifier(self.by)}")
+
     def result_type(self, input: RowType) -> DataType:
         """An array of structs, the greatest first."""
         _ordered(self, input, self.by)
@@ -255,7 +264,7 @@ class Top(Aggregate):
 
     def partial(self, name: str, input: RowType) -> tuple[Column, ...]:
         """The greatest so far."""
-        return (Column(f"{name}__{self.title}", self.result_type(input)),)
+        return (Column(self.stored_as(name), self.result_type(input)),)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -282,6 +291,13 @@ class Fold(Aggregate):
     def partial(self, name: str, input: RowType) -> tuple[Column, ...]:
         """None: the row is in the column `spec.WHOLE`."""
         return ()
+
+
+def _identifier(column: str) -> str:
+    """A column's name as a part of an identifier; two names have two."""
+    if column.isidentifier():
+        return column
+    return f"{re.sub(r'[^0-9A-Za-z_]', '_', column)}_{zlib.crc32(column.encode()):08x}"
 
 
 def type_of(input: RowType, column: str) -> DataType:

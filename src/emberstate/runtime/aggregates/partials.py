@@ -32,7 +32,7 @@ class PartialRows:
     >>> from emberstate.runtime.aggregates.names import count, mean
     >>> spec = AggregateSpec.of({"n": count(), "x": mean("amount")}, "card string, amount int", ["card"])
     >>> PartialRows(spec).of(("ann", 5), None)
-    Row(card='ann', n__count=1, x__mean_sum=5, x__mean_count=1, __rows=1)
+    Row(card='ann', n__count=1, x__mean_sum__amount=5, x__mean_count__amount=1, __rows=1)
     """
 
     def __init__(self, spec: AggregateSpec) -> None:

@@ -106,7 +106,7 @@ class AggregateSpec:
         >>> spec.output.schema
         'card string, n bigint not null, x double'
         >>> spec.partial.schema
-        'card string, n__count bigint not null, x__mean_sum bigint, x__mean_count bigint not null, __rows bigint ...'
+        'card string, n__count bigint not null, x__mean_sum__amount bigint, x__mean_count__amount bigint ...'
         """
         check_aggregates(aggregates)
         made = cls(

@@ -241,9 +241,9 @@ class ElementRunner:
         self.context.set_timestamp(None)
         try:
             function.process_columns(batch, groups, self.context)
-        except Exception as error:
-            key = error.key if isinstance(error, RowTypeError) else None
-            raise self._host.failure(error, "process_columns", [] if key is None else [("key", key)]) from error
+        except RowTypeError as error:  # no user code runs here: any other error is as it is
+            place = [] if error.key is None else [("key", error.key)]
+            raise self._host.failure(error, "process_columns", place) from error
         if times:
             moments = np.asarray(times)
             latest, late = int(moments.max()), int(np.count_nonzero(moments < self._watermark))
