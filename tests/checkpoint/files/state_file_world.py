@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from datetime import timedelta
 from typing import Any
@@ -157,8 +158,11 @@ STEPS = st.one_of(
 
 
 def do(backend: KeyedStateBackend, step: tuple[Any, ...]) -> None:
-    """Carry out one of `STEPS`; keys of other slots are left alone."""
-    what, key, namespace, *arguments = step
+    """Carry out one of `STEPS`; keys of other slots are left alone.
+
+    A later step may change in place what this one stores, and the same steps are carried out again: they store copies.
+    """
+    what, key, namespace, *arguments = copy.deepcopy(step)
     if backend.context.grouper(key) not in backend.context.key_group_range:
         return
     backend.set_current_key(key)
