@@ -110,10 +110,6 @@ class ColumnTable(StateTable):
         rows = np.flatnonzero(self.store.alive)
         return rows[np.isin(self.store.index.namespaces_of(rows), numbers)]
 
-    def namespaces(self) -> list[Any]:
-        """The namespaces that may have entries."""
-        return [namespace for namespace, _ in self.store.namespaces]
-
     def namespaces_of(self, rows: Array) -> list[Any]:
         """The namespace of each row."""
         numbers = self.store.index.namespaces_of(rows).tolist()
