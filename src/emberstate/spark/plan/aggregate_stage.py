@@ -35,7 +35,7 @@ class AggregateStagePlan(KeyedStagePlan):
             check_aggregates(self.aggregates)
             checked_emit(self.emit, self.window is not None)
         except StateDeclarationError as error:
-            raise error.located(operator=self.name) from None
+            raise error.reworded(f"stage {self.name!r}: {error}").located(operator=self.name) from None
 
     @property
     def has_output(self) -> bool:
@@ -60,7 +60,7 @@ class AggregateStagePlan(KeyedStagePlan):
                 emit=self.emit,
             )
         except StateDeclarationError as error:
-            raise error.located(operator=self.name) from None
+            raise error.reworded(f"stage {self.name!r}: {error}").located(operator=self.name) from None
 
     def row_types(self, input: RowType) -> dict[str, RowType]:
         """Key, window and aggregates; the late output has the input's columns."""
