@@ -209,6 +209,22 @@ TestColumnTable.settings = settings(
 )
 
 
+def test_an_older_snapshot_outlives_a_roll_back_of_the_same_row() -> None:
+    """Catches: a row that is saved a second time in an older snapshot's image, as it was after that snapshot. The
+    background writes that snapshot while a batch is rolled back and repeated."""
+    table = make_table()
+    table.context.set_current_key("k1")
+    table.put("", Total(1))
+    with table.registry.snapshot() as older:
+        table.put("", Total(2))
+        with table.registry.snapshot() as batch_start:
+            table.put("", Total(3))
+            table.registry.roll_back(batch_start)
+        table.put("", Total(4))
+        table.check_invariants()
+        assert content_at(table, older) == {("k1", ""): Total(1)}
+
+
 def test_expiring_entries_keep_their_stamp() -> None:
     """Catches: a stamp that is lost, shared by a snapshot, or left out of what changed."""
     table = make_table(stamped=True)

@@ -6,7 +6,8 @@ dead; its number is freed when no image has it any more. A dead row that gets an
 and a namespace have one row at any time.
 
 The copy rule (`heap.map.snapshots`): before a row whose version is below `registry.required` changes, it is saved in
-the image of the newest snapshot. A row that is saved has the registry's version.
+the image of the newest snapshot. A row that is saved has the registry's version; images keep the version before,
+which a roll-back brings back.
 
 Row numbers that `rows_of` returned are valid until the next call of `numbers_of`.
 
@@ -148,9 +149,9 @@ class ColumnRows:
     # -- any thread ------------------------------------------------------------------------------------------
 
     def arrays(self) -> list[Array]:
-        """The arrays of what changes: alive, stamps, then values and nulls of each field."""
+        """The arrays of what changes: alive, stamps, values and nulls of each field; versions last."""
         parts = [part for column in self.columns for part in (column.values, column.nulls)]
-        return [self.alive, self.stamps, *[part for part in parts if part is not None]]
+        return [self.alive, self.stamps, *[part for part in parts if part is not None], self.versions]
 
     def columns_in(self, arrays: list[Array]) -> list[Column]:
         """The columns among arrays that are in the order of `arrays`."""
@@ -178,9 +179,9 @@ class ColumnRows:
         then = self._as_of(rows, images)
         if images[-1].version > snapshot.version:
             self._save(rows)  # newer snapshots stay readable: for them this is a change like any other
-        else:
+            then[-1] = self.versions[rows]
+        else:  # a row's own version comes back: an older image may have it, and has it once
             images[-1].clear()
-            self.versions[rows] = 0
         self.size += int(np.count_nonzero(then[0])) - int(np.count_nonzero(self.alive[rows]))
         for array, values in zip(self.arrays(), then, strict=True):
             array[rows] = values
