@@ -9,7 +9,7 @@
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help test check build extensions demo docs long again bench nexmark stress memory clean distclean
+.PHONY: help test check build extensions demo docs dist wheels long again bench nexmark stress memory clean distclean
 
 PYTHON3 ?= $(firstword $(foreach name,python3.11 python3,$(shell $(name) -c 'print("$(name)")' 2>/dev/null)))
 VENV := .venv
@@ -39,6 +39,13 @@ demo: build ## a streaming job on local Spark: a slot is killed, the parallelism
 
 docs: build ## the documentation as a site, in build/site
 	@NO_MKDOCS_2_WARNING=1 $(PYTHON) tools/site.py --quiet
+
+dist: build ## what is released: a source distribution and a wheel for manylinux, in dist
+	@$(PYTHON) -m tools.dist
+
+wheels: ## wheels for every Python and machine, in dist, by cibuildwheel: needs containers
+	@test -x build/cibuildwheel/bin/cibuildwheel || { "$(PYTHON3)" -m venv build/cibuildwheel && build/cibuildwheel/bin/pip install --quiet 'cibuildwheel>=3.2,<5'; }
+	@build/cibuildwheel/bin/cibuildwheel --platform linux --output-dir dist
 
 long: build ## what takes long: killed drivers and executors, a cluster, the property tests with all examples
 	@$(PYTHON) tools/run_tests.py --long

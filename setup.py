@@ -3,7 +3,7 @@
 The list of hot modules is `emberstate/_hot.py`'s; the same files run interpreted. Only the lack of a compiler
 is forgiven: a module that Cython or the compiler refuses is a defect, and fails the build.
 
-What was built in place is kept in a cache of the user (`EMBERSTATE_BUILD_CACHE`, or emberstate/extensions in the
+What was built is kept in a cache of the user (`EMBERSTATE_BUILD_CACHE`, or emberstate/extensions in the
 user's cache folder), by the content it was made of: another clone, or a branch that was here before, takes it from
 there. Files that no build has asked for in a month are deleted.
 """
@@ -36,10 +36,9 @@ class BuildHotModules(build_ext):
     def finalize_options(self) -> None:
         super().finalize_options()
         self.parallel = self.parallel or os.cpu_count()
-        self.cache = None
+        self.cache = Cache()
         if self.inplace:  # `pip install -e` would build in a temporary folder, everything anew each time
             self.build_lib, self.build_temp = "build/in-place/lib", "build/in-place/temp"
-            self.cache = Cache()
 
     def run(self) -> None:
         super().run()
@@ -58,7 +57,7 @@ class BuildHotModules(build_ext):
         wanted = {extension.name: self.fingerprint(extension) for extension in self.extensions}
         complete = self.extensions
         self.extensions = [item for item in complete if self.force or self.built(item) != wanted[item.name]]
-        if self.cache is not None and not self.force:
+        if not self.force:
             self.extensions = [item for item in self.extensions if not self.fetch(item, wanted[item.name])]
         if self.extensions:
             print(f"compiling {len(self.extensions)} of {len(complete)} modules", flush=True)
@@ -69,8 +68,7 @@ class BuildHotModules(build_ext):
             super().build_extensions()
             for extension in self.extensions:
                 self.fingerprint_file(extension).write_text(wanted[extension.name], encoding="utf-8")
-                if self.cache is not None:
-                    self.cache.keep(extension.name, wanted[extension.name], Path(self.get_ext_fullpath(extension.name)))
+                self.cache.keep(extension.name, wanted[extension.name], Path(self.get_ext_fullpath(extension.name)))
         self.extensions = complete
 
     def fetch(self, extension: Extension, wanted: str) -> bool:
@@ -185,7 +183,7 @@ class Cache:
 def extension(module: str) -> Extension:
     """The hot module as an extension; its source becomes C only when it is built."""
     source = SOURCE.joinpath(*module.split(".")).with_suffix(".py")
-    return Extension(module, [str(source)], extra_compile_args=["-O3", "-g0"])
+    return Extension(module, [str(source)], extra_compile_args=["-O3", "-g0"], extra_link_args=["-Wl,--strip-all"])
 
 
 setup(ext_modules=[extension(module) for module in HOT["HOT_MODULES"]], cmdclass={"build_ext": BuildHotModules})

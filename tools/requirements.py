@@ -16,7 +16,7 @@ def requirements(pyproject: Path) -> list[str]:
     project = content["project"]
     wanted = [*content["build-system"]["requires"], *project["dependencies"]]
     for extra in project["optional-dependencies"].values():
-        wanted += extra
+        wanted += [text for text in extra if not text.startswith(f"{project['name']}[")]  # extras of its own
     return sorted(set(wanted))
 
 

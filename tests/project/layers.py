@@ -18,7 +18,7 @@ PACKAGE = "emberstate"
 
 #: From the bottom up. A module imports its own layer and lower rows; no neighbours in its row, none higher.
 LAYERS = (
-    ("errors", "_exports"),
+    ("errors", "_exports", "_cython"),
     ("keygroups", "_hot", "clock", "units"),
     ("codec", "storage"),
     ("state",),

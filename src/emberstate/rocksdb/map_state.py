@@ -12,7 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-import cython
+try:
+    import cython
+except ImportError:
+    from emberstate import _cython as cython
 
 from emberstate.errors import CodecError, StateTypeError
 from emberstate.rocksdb.current_entry import CurrentEntry

@@ -22,7 +22,10 @@ import weakref
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-import cython
+try:
+    import cython
+except ImportError:
+    from emberstate import _cython as cython
 
 from emberstate.errors import LifecycleError, StateDeclarationError
 from emberstate.keygroups import KeyGroupRange, KeySchema, check_max_parallelism

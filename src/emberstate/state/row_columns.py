@@ -15,7 +15,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import cython
+try:
+    import cython
+except ImportError:
+    from emberstate import _cython as cython
 
 if not cython.compiled:  # compiled, these are C constants and functions of the .pxd file
     REPLACED = 1

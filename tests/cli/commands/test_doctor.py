@@ -34,7 +34,7 @@ def test_versions(cli: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path, "21.0.1")))
     code, found = findings(cli)
     assert code == 0
-    for name in ("python", "emberstate", "pyarrow", "msgspec", "xxhash", "cython", "java", "temporary files"):
+    for name in ("python", "emberstate", "pyarrow", "msgspec", "numpy", "xxhash", "java", "temporary files"):
         assert found[name]["status"] == "ok", name
     assert "21.0.1" in found["java"]["found"] and "JAVA_HOME" in found["java"]["found"]
     assert "location" not in found

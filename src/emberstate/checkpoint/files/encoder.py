@@ -13,7 +13,10 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-import cython
+try:
+    import cython
+except ImportError:
+    from emberstate import _cython as cython
 
 from emberstate.checkpoint.files.bindings import StateBinding
 from emberstate.checkpoint.files.sorted_rows import CHUNK_BYTES, CHUNK_ROWS, Rows, check_size

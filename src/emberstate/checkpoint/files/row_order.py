@@ -13,7 +13,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import cython
+try:
+    import cython
+except ImportError:
+    from emberstate import _cython as cython
 import pyarrow as pa
 import pyarrow.compute as pc
 

@@ -30,7 +30,7 @@ from emberstate.spark.java import GET_JAVA, OLDEST_VERSION, find_java
 from emberstate.storage.local import LocalStorage
 from emberstate.storage.uri import open_storage
 
-_NEEDED: Final = ("pyarrow", "msgspec", "xxhash", "cython")
+_NEEDED: Final = ("pyarrow", "msgspec", "numpy", "xxhash")
 #: Distribution → the extra that installs it.
 _OPTIONAL: Final = {
     "pyspark": "spark", "pandas": "spark", "rocksdict": "rocksdb", "boto3": "s3", "rich": "cli", "matplotlib": "plot"

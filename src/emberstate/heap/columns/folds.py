@@ -12,7 +12,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import cython
+try:
+    import cython
+except ImportError:
+    from emberstate import _cython as cython
 import numpy as np
 import numpy.typing as npt
 

@@ -24,7 +24,10 @@ from __future__ import annotations
 import os
 from typing import Any
 
-import cython
+try:
+    import cython
+except ImportError:
+    from emberstate import _cython as cython
 import numpy as np
 import numpy.typing as npt
 

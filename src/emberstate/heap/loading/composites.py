@@ -11,7 +11,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import cython
+try:
+    import cython
+except ImportError:
+    from emberstate import _cython as cython
 
 from emberstate.heap.loading.values import BulkLoader
 from emberstate.heap.map.copy_on_write_state_map import CopyOnWriteStateMap

@@ -17,7 +17,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import cython
+try:
+    import cython
+except ImportError:
+    from emberstate import _cython as cython
 
 from emberstate.heap.map.copy_on_write_state_map import CopyOnWriteStateMap
 from emberstate.heap.map.entry import StateMapEntry

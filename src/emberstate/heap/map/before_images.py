@@ -20,7 +20,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import cython
+try:
+    import cython
+except ImportError:
+    from emberstate import _cython as cython
 
 if not cython.compiled:  # compiled, they are the C constants of geometry.pxd
     from emberstate.heap.map.geometry import SHARD_SHIFT

@@ -28,7 +28,10 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any
 
-import cython
+try:
+    import cython
+except ImportError:
+    from emberstate import _cython as cython
 
 from emberstate.errors import InvariantError, StateTypeError
 from emberstate.heap.map.before_images import BeforeImages, MapImage

@@ -12,7 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
-import cython
+try:
+    import cython
+except ImportError:
+    from emberstate import _cython as cython
 
 from emberstate.heap.map.before_images import MapImage
 from emberstate.heap.map.buckets import CopyOnWriteBuckets

@@ -13,7 +13,10 @@ Thread safety: the map's owner writes; a snapshot's reader may read heads at any
 
 from __future__ import annotations
 
-import cython
+try:
+    import cython
+except ImportError:
+    from emberstate import _cython as cython
 
 if not cython.compiled:  # compiled, these are the C function and constants of the .pxd files
     from emberstate.heap.map.gc_sight import untrack

@@ -11,7 +11,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import cython
+try:
+    import cython
+except ImportError:
+    from emberstate import _cython as cython
 
 from emberstate.heap.map.before_images import BeforeImages, MapImage
 from emberstate.heap.map.buckets import CopyOnWriteBuckets

@@ -29,7 +29,10 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
-import cython
+try:
+    import cython
+except ImportError:
+    from emberstate import _cython as cython
 
 from emberstate.errors import InvariantError, LifecycleError
 

@@ -16,7 +16,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import cython
+try:
+    import cython
+except ImportError:
+    from emberstate import _cython as cython
 
 from emberstate.heap.map.snapshots import SnapshotRegistry
 from emberstate.heap.map.value_kind import ValueKind

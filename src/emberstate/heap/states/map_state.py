@@ -12,7 +12,10 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from typing import Any
 
-import cython
+try:
+    import cython
+except ImportError:
+    from emberstate import _cython as cython
 
 from emberstate.errors import LifecycleError
 from emberstate.heap.map.copy_on_write_state_map import CopyOnWriteStateMap

@@ -15,7 +15,10 @@ import dataclasses
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any
 
-import cython
+try:
+    import cython
+except ImportError:
+    from emberstate import _cython as cython
 
 from emberstate.heap.map.copy_on_write_state_map import CopyOnWriteStateMap
 from emberstate.heap.map.interface import StateMap

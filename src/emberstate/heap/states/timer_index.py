@@ -18,7 +18,10 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-import cython
+try:
+    import cython
+except ImportError:
+    from emberstate import _cython as cython
 
 from emberstate.errors import InvariantError
 

@@ -15,7 +15,10 @@ from collections.abc import Callable, Hashable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import cython
+try:
+    import cython
+except ImportError:
+    from emberstate import _cython as cython
 
 from emberstate.errors import LifecycleError, StateDeclarationError
 from emberstate.runtime.functions.broadcast import BroadcastSide

@@ -10,7 +10,10 @@ from collections.abc import Callable, Iterator, Mapping
 from types import GeneratorType
 from typing import Any
 
-import cython
+try:
+    import cython
+except ImportError:
+    from emberstate import _cython as cython
 
 from emberstate.errors import RowTypeError
 from emberstate.runtime.functions.context import FunctionContext

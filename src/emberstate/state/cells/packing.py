@@ -16,7 +16,10 @@ import datetime
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-import cython
+try:
+    import cython
+except ImportError:
+    from emberstate import _cython as cython
 
 from emberstate.codec import codec_for
 from emberstate.errors import StateTypeError

@@ -16,7 +16,10 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-import cython
+try:
+    import cython
+except ImportError:
+    from emberstate import _cython as cython
 
 from emberstate.errors import CodecError
 from emberstate.state.cells.packing import KINDS
