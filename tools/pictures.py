@@ -12,7 +12,7 @@ from pathlib import Path
 import emberstate as es
 from tools.house import house
 from tools.nexmark import RESULTS, nexmark
-from tools.svg import BACK, INK, OUT, PALE, Drawing
+from tools.svg import BACK, INK, OUT, PALE, PAPER, Drawing
 
 PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
 
@@ -68,7 +68,9 @@ def batch() -> str:
             drawing.text(x1, y, text, size=12)
         else:
             drawing.arrow((x1, y + 4), (x2, y + 4), colour=OUT if commit else INK)
-            drawing.text((x1 + x2) / 2, y - 2, text, size=12, fill=OUT if commit else INK, bold=commit)
+            middle, width = (x1 + x2) / 2, 6.5 * len(text)
+            drawing.box(middle - width / 2, y - 13, width, 15, PAPER, PAPER)  # the dashed lines end before the text
+            drawing.text(middle, y - 2, text, size=12, fill=OUT if commit else INK, bold=commit)
         y += 41
     return drawing.svg()
 
