@@ -15,7 +15,7 @@ Thread safety: the backend's owner thread.
 from __future__ import annotations
 
 import bisect
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from types import GenericAlias
 from typing import Any, Final
 
@@ -33,7 +33,7 @@ from emberstate.rocksdb.raw_keys import (
     unsized,
 )
 from emberstate.rocksdb.state_table import MAP, RocksDBStateTable, Tables
-from emberstate.state.timers import VOID_NAMESPACE, Timer, TimerQueue, TimerQueueStatistics
+from emberstate.state.timers import VOID_NAMESPACE, Timer, TimerQueue
 
 #: Timers read ahead; at most twice as many are held.
 HEADS: Final = 128
@@ -53,8 +53,8 @@ class RocksDBTimerQueue(TimerQueue):
     """Timers over two tables, with namespaces of one type."""
 
     __slots__ = (
-        "_deleted", "_encode_timer", "_entry", "_fired", "_generation", "_heads", "_order", "_ordered_key", "_rank",
-        "_registered", "_store", "_tables", "_until", "_values", "namespace_codec", "table",
+        "_encode_timer", "_entry", "_generation", "_heads", "_order", "_ordered_key", "_store", "_tables", "_until",
+        "_values",
     )  # fmt: skip
 
     table: RocksDBStateTable
@@ -62,25 +62,20 @@ class RocksDBTimerQueue(TimerQueue):
     def __init__(self, number: int, name: str, tables: Tables, namespace_codec: Codec[Any]) -> None:
         """Make a queue; it uses the tables `number` and `number + 1`."""
         timer_codec = _timer_codec(namespace_codec)
-        self.namespace_codec = namespace_codec
-        self.table = RocksDBStateTable(
+        table = RocksDBStateTable(
             number, name, f"timer queue {name!r}", MAP, tables, _VOID, None, timer_codec, stamped=False
         )
+        super().__init__(table, namespace_codec, str.encode)
         self._encode_timer = timer_codec.encode
         self._entry = self.table.entry(VOID_NAMESPACE)
         self._tables = tables
         self._store = tables.store
         self._order = table_prefix(number + 1)
         self._ordered_key = OrderedKeys(tables.context.key_schema).encode
-        # The order of namespaces: strings by themselves, all others by their bytes.
-        self._rank: Callable[[Any], bytes] = str.encode if namespace_codec.type is str else namespace_codec.encode
         self._heads: list[bytes] = []
         self._values: dict[bytes, bytes] = {}  # of the heads
         self._until = self._order
         self._generation = tables.store.pairs.generation
-        self._registered = 0
-        self._deleted = 0
-        self._fired = 0
 
     # -- the current key ------------------------------------------------------------------------------------
 
@@ -116,14 +111,6 @@ class RocksDBTimerQueue(TimerQueue):
             del self._heads[bisect.bisect_left(self._heads, order)]
         self._deleted += 1
         return True
-
-    def timers_of_current_key(self) -> list[Timer]:
-        """The timers of the current key, in firing order."""
-        prefix = self._entry.current()
-        key = self._tables.context.key
-        timers = [self._decode_timer(raw[len(prefix) :]) for raw, _ in self._store.scan(prefix)]
-        timers.sort(key=lambda timer: (timer[0], timer[1], self._rank(timer[2])))
-        return [Timer(time, key, name, namespace) for time, name, namespace in timers]
 
     # -- all keys -------------------------------------------------------------------------------------------
 
@@ -163,17 +150,6 @@ class RocksDBTimerQueue(TimerQueue):
     def __len__(self) -> int:
         self._tables.context.check_open()
         return sum(1 for _ in self._store.scan(self.table.prefix))
-
-    def statistics(self) -> TimerQueueStatistics:
-        """Counts of timers and operations; O(timers)."""
-        return TimerQueueStatistics(
-            name=self.table.name,
-            timers=len(self),
-            registered=self._registered,
-            deleted=self._deleted,
-            fired=self._fired,
-            journal=0,  # roll-backs go by the store's own undo log
-        )
 
     def check_invariants(self) -> None:
         """Raise `InvariantError` if the two tables or the heads disagree. O(timers)."""
@@ -221,13 +197,18 @@ class RocksDBTimerQueue(TimerQueue):
 
     # -- inside ---------------------------------------------------------------------------------------------
 
+    def _of_current_key(self) -> tuple[Any, Iterable[tuple[int, str, Any]]]:
+        prefix = self._entry.current()
+        timers = [self._decode_timer(raw[len(prefix) :]) for raw, _ in self._store.scan(prefix)]
+        return self._tables.context.key, timers
+
     def _decode_timer(self, timer: bytes) -> tuple[int, str, Any]:
         decoded: tuple[int, str, Any] = self.table.user_key_codec.decode(timer)  # type: ignore[union-attr]
         return decoded
 
     def _order_of(self, key: Any, time: int, name: str, namespace: Hashable) -> bytes:
-        ordered = ordered_int(time) + self._ordered_key(key) + ordered_text(name)
-        return self._order + ordered + self._rank(namespace)
+        ordered: bytes = ordered_int(time) + self._ordered_key(key) + ordered_text(name) + self._rank(namespace)
+        return self._order + ordered
 
     def _first(self) -> tuple[Timer, int]:
         """The first of the heads, and its key group."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any, NamedTuple, NoReturn
 
 from emberstate.codec import Codec
@@ -43,12 +43,26 @@ class TimerQueueStatistics:
 class TimerQueue(abc.ABC):
     """The timers of all owned key groups, as a set and in order of time; registered by current key."""
 
-    __slots__ = ()
+    __slots__ = ("_deleted", "_fired", "_rank", "_registered", "namespace_codec", "table")
 
-    #: How the namespaces of timers are encoded.
-    namespace_codec: Codec[Any]
     #: The timers by key: {(time, name, namespace): True} in the void namespace.
     table: EntryTable
+
+    def __init__(self, table: EntryTable, namespace_codec: Codec[Any], text_rank: Callable[[str], Any]) -> None:
+        """Make a queue over a table.
+
+        Args:
+            table: The timers by key.
+            namespace_codec: How the namespaces of timers are encoded.
+            text_rank: What a namespace of text is ordered by. All others are ordered by their bytes, which always
+                compare.
+        """
+        self.table = table
+        self.namespace_codec = namespace_codec
+        self._rank: Callable[[Any], Any] = text_rank if namespace_codec.type is str else namespace_codec.encode
+        self._registered = 0
+        self._deleted = 0
+        self._fired = 0
 
     @abc.abstractmethod
     def register(self, time: int, name: str, namespace: Hashable = VOID_NAMESPACE) -> bool:
@@ -58,9 +72,12 @@ class TimerQueue(abc.ABC):
     def delete(self, time: int, name: str, namespace: Hashable = VOID_NAMESPACE) -> bool:
         """Delete a timer of the current key; False if it was not there."""
 
-    @abc.abstractmethod
     def timers_of_current_key(self) -> list[Timer]:
         """The timers of the current key, in firing order."""
+        key, timers = self._of_current_key()
+        rank = self._rank
+        ordered = sorted(timers, key=lambda timer: (timer[0], timer[1], rank(timer[2])))
+        return [Timer(time, key, name, namespace) for time, name, namespace in ordered]
 
     @abc.abstractmethod
     def peek(self) -> Timer | None:
@@ -77,13 +94,28 @@ class TimerQueue(abc.ABC):
     @abc.abstractmethod
     def __len__(self) -> int: ...
 
-    @abc.abstractmethod
     def statistics(self) -> TimerQueueStatistics:
-        """Contents and counters of the queue."""
+        """Return contents and counters of the queue, at the cost of `len`."""
+        return TimerQueueStatistics(
+            name=self.table.name,
+            timers=len(self),
+            registered=self._registered,
+            deleted=self._deleted,
+            fired=self._fired,
+            journal=self._journal_lines(),
+        )
 
     @abc.abstractmethod
     def check_invariants(self) -> None:
         """Raise `InvariantError` if set and order disagree. O(timers)."""
+
+    @abc.abstractmethod
+    def _of_current_key(self) -> tuple[Any, Iterable[tuple[int, str, Any]]]:
+        """Return the current key and its timers as the table holds them, in no order."""
+
+    def _journal_lines(self) -> int:
+        """Return how many lines are kept for roll-backs."""
+        return 0
 
     def _checked(self, time: int, name: str, namespace: Hashable) -> tuple[int, str, Hashable]:
         """Return the timer as the table holds it; rejects wrong types, so that 1, 1.0 and True are never one time."""

@@ -18,7 +18,7 @@ Thread safety: the backend's owner thread.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from typing import Any
 
 from emberstate.codec import Codec
@@ -28,7 +28,7 @@ from emberstate.heap.map.snapshots import SnapshotPoint
 from emberstate.heap.states.map_state import HeapMapState
 from emberstate.heap.states.state_table import StateTable
 from emberstate.heap.states.timer_index import TimerIndex
-from emberstate.state.timers import VOID_NAMESPACE, Timer, TimerQueue, TimerQueueStatistics
+from emberstate.state.timers import VOID_NAMESPACE, Timer, TimerQueue
 
 #: Outdated lines of the journal dropped per operation: more than are added, and never many at once.
 DROPPED_PER_OPERATION = 8
@@ -40,31 +40,15 @@ _Indexed = tuple[int, Any, str, Any, Any, int]
 class HeapTimerQueue(TimerQueue):
     """Timers over a state table, with namespaces of one type."""
 
-    __slots__ = (
-        "_deleted",
-        "_fired",
-        "_index",
-        "_journal",
-        "_rank",
-        "_registered",
-        "_set",
-        "namespace_codec",
-        "table",
-    )
+    __slots__ = ("_index", "_journal", "_set")
 
     table: StateTable
 
     def __init__(self, table: StateTable, namespace_codec: Codec[Any]) -> None:
-        self.table = table
-        self.namespace_codec = namespace_codec
-        # Orders namespaces: strings by themselves, all others by their bytes, which always compare.
-        self._rank: Callable[[Any], Any] = str if namespace_codec.type is str else namespace_codec.encode
+        super().__init__(table, namespace_codec, str)
         self._set = HeapMapState(table, VOID_NAMESPACE)
         self._index = TimerIndex()
         self._journal: deque[tuple[int, _Indexed, bool]] = deque()  # version, timer, whether it entered or left
-        self._registered = 0
-        self._deleted = 0
-        self._fired = 0
         table.registry.listeners.append(self)
 
     # -- the current key ------------------------------------------------------------------------------------
@@ -91,13 +75,6 @@ class HeapTimerQueue(TimerQueue):
         self._note(indexed, False)
         self._deleted += 1
         return True
-
-    def timers_of_current_key(self) -> list[Timer]:
-        """The timers of the current key, in firing order."""
-        key = self.table.context.key
-        rank = self._rank
-        timers = sorted(self._set.keys() or (), key=lambda timer: (timer[0], timer[1], rank(timer[2])))
-        return [Timer(time, key, name, namespace) for time, name, namespace in timers]
 
     # -- all keys -------------------------------------------------------------------------------------------
 
@@ -133,17 +110,6 @@ class HeapTimerQueue(TimerQueue):
     def __len__(self) -> int:
         self.table.context.check_open()
         return len(self._index)
-
-    def statistics(self) -> TimerQueueStatistics:
-        """Return contents and counters of the queue."""
-        return TimerQueueStatistics(
-            name=self.table.name,
-            timers=len(self),
-            registered=self._registered,
-            deleted=self._deleted,
-            fired=self._fired,
-            journal=len(self._journal),
-        )
 
     def check_invariants(self) -> None:
         """Raise `InvariantError` if set and order disagree. O(timers)."""
@@ -187,6 +153,12 @@ class HeapTimerQueue(TimerQueue):
         self._index = TimerIndex(self._of_set())
 
     # -- inside ---------------------------------------------------------------------------------------------
+
+    def _of_current_key(self) -> tuple[Any, Iterable[tuple[int, str, Any]]]:
+        return self.table.context.key, self._set.keys() or ()
+
+    def _journal_lines(self) -> int:
+        return len(self._journal)
 
     def _timers_in(self, map: StateMap) -> Iterator[Timer]:
         for key, _, timers in map:
