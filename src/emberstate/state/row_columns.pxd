@@ -2,7 +2,10 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.string cimport memcmp, memcpy
 
-# The steps of a change, as in state/changes.py, and how a cell is decoded; a test holds the two files to each other.
+# The C side of row_columns.py: columns of cells, and readers of one cell.
+#
+# Constants: the steps of a change, which stand in state/changes.py too, and the kinds of `Decoder`, which stand in
+# row_columns.py too. A test compares them.
 cdef enum:
     REPLACED = 1
     CLEARED = 2
@@ -23,7 +26,8 @@ cdef class Cells:
     cdef const int[::1] offsets
     cdef const unsigned char[::1] valid
     cdef readonly bint nulls
-    # Where the three begin: a typed memoryview is two hundred bytes that every call would copy.
+    # Pointers to the first elements of the three arrays. Functions use the pointers, since a call copies a typed
+    # memoryview, which has about two hundred bytes. `point` sets them.
     cdef const unsigned char* bytes
     cdef const int* starts
     cdef const unsigned char* bits
@@ -122,7 +126,7 @@ cdef inline object bytes_of(const unsigned char* cell, Py_ssize_t size):
 
 
 cdef inline object value_at(Decoder decoder, Cells cells, Py_ssize_t row):
-    # Scalars in the MessagePack forms that an encoder writes; whatever else there is, the codec decides.
+    # Reads a scalar from the MessagePack forms that the encoder writes. The codec decodes, or rejects, all other cells.
     cdef const unsigned char* cell = cells.bytes + cells.starts[row]
     cdef Py_ssize_t size = cells.starts[row + 1] - cells.starts[row]
     cdef object value = None

@@ -1,6 +1,6 @@
-# The C forms of chains.py: entries are looked at by borrowed reference. Counting a reference would touch the line of
-# memory that an entry's header is in, which is another one than its fields are in: one cache miss more per entry.
-# Nothing can free a borrowed entry: while a key's own code runs, the registry refuses every change.
+# The C functions of chains.py. They walk a chain by borrowed references, because the reference count and the fields of
+# an entry are in two cache lines: to count a reference costs one cache miss more per entry. No borrowed entry is freed
+# meanwhile: the registry rejects every change while the `__eq__` or `__hash__` of a key runs.
 from cpython.object cimport PyObject
 
 from emberstate.heap.map.geometry cimport ABSENT_PAIR, OVERWRITTEN, PAGE_MASK, PAGE_SHIFT, SHARED_ENTRY
@@ -18,7 +18,7 @@ cdef extern from *:
     #else
     #define emberstate_prefetch(address) ((void)(address))
     #endif
-    /* Of these two classes neither `==` nor the hash runs anybody else's code, nor fails. */
+    /* str and int: their `==` and hash run no Python code and never fail. */
     static inline int emberstate_plain(PyObject* value) {
         return Py_TYPE(value) == &PyUnicode_Type || Py_TYPE(value) == &PyLong_Type;
     }
@@ -89,7 +89,7 @@ cdef inline int overwrite_in(
         return SHARED_ENTRY
     if registry.busy:
         registry.refuse_change()
-    old = (<StateMapEntry>entry).state  # kept to the end: its `__del__` may use the map
+    old = (<StateMapEntry>entry).state  # freed when the function returns: its `__del__` may use the map
     (<StateMapEntry>entry).state = state
     return OVERWRITTEN
 

@@ -1,4 +1,4 @@
-# The C constants behind geometry.py; a test holds the two files to each other.
+# The constants of geometry.py for C. A test compares the two files.
 cdef enum:
     PAGE_SHIFT = 10
     PAGE_BUCKETS = 1024
