@@ -23,7 +23,8 @@ from typing import Literal
 
 from emberstate.storage.interface import Storage
 from emberstate.storage.local import LocalStorage
-from emberstate.testing.faults import KILL_POINT, FaultPlan, FaultyFileSystem, FaultyStorage
+from emberstate.testing.faults import KILL_POINT, FaultPlan, FaultyStorage
+from emberstate.testing.faulty_file_system import FaultyFileSystem
 from tests.checkpoint.profiles import Oracle, check_stored, next_of, profiles_job
 from tests.checkpoint.stored import SharedMemory, UnsyncedFileSystem
 from tests.patience import PATIENCE

@@ -10,8 +10,8 @@ from emberstate.checkpoint.manifest.open_files import open_state_file, read_ref
 from emberstate.checkpoint.restore.file_slice import FileSlice
 from emberstate.checkpoint.restore.load import restore
 from emberstate.heap.backend import HeapKeyedStateBackend
+from emberstate.storage.file_system import FileSystem
 from emberstate.storage.interface import Storage
-from emberstate.storage.local import FileSystem
 from emberstate.storage.memory import MemoryStorage
 from tests.checkpoint.work import Content, Work
 

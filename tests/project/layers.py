@@ -32,7 +32,12 @@ LAYERS = (
 
 #: The rooms of a layer, by the same rule.
 ROOMS = {
-    "storage": (("interface", "paths", "checksums"), ("base",), ("local", "memory", "object_store"), ("uri",)),
+    "storage": (
+        ("interface", "paths", "checksums", "file_system"),
+        ("base",),
+        ("local", "memory", "object_store"),
+        ("uri",),
+    ),
     "heap": (("map",), ("states",), ("columns",), ("loading", "ttl_sweep"), ("backend",)),
     "checkpoint": (("files",), ("manifest",), ("restore",), ("commit", "read"), ("offline", "backends")),
     "runtime": (("rows",), ("functions",), ("operator",), ("windows", "bootstrap"), ("aggregates",)),

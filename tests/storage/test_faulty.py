@@ -15,7 +15,8 @@ from emberstate.errors import StorageError
 from emberstate.storage.interface import StorageOutcomeUnknownError
 from emberstate.storage.local import LocalStorage
 from emberstate.storage.memory import MemoryStorage
-from emberstate.testing.faults import FaultPlan, FaultyFileSystem, FaultyStorage, Gate, SimulatedKill
+from emberstate.testing.faults import FaultPlan, FaultyStorage, Gate, SimulatedKill
+from emberstate.testing.faulty_file_system import FaultyFileSystem
 from tests.checkpoint.threads import Thread
 from tests.patience import PATIENCE
 from tests.raising import raising

@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 
 from emberstate.errors import StorageError, StorageNotFoundError
+from emberstate.storage.file_system import FileSystem
 from emberstate.storage.interface import StorageOutcomeUnknownError
-from emberstate.storage.local import WRITES, FileSystem, LocalStorage
-from emberstate.testing.faults import FaultPlan, FaultyFileSystem, Gate
+from emberstate.storage.local import WRITES, LocalStorage
+from emberstate.testing.faults import FaultPlan, Gate
+from emberstate.testing.faulty_file_system import FaultyFileSystem
 from tests.patience import PATIENCE
 from tests.raising import raising
 

@@ -18,7 +18,8 @@ import pytest
 from emberstate.errors import StorageError
 from emberstate.storage.interface import Storage, StorageOutcomeUnknownError
 from emberstate.storage.local import LocalStorage
-from emberstate.testing.faults import KILL_POINT, FaultPlan, FaultyFileSystem, SimulatedKill
+from emberstate.testing.faults import KILL_POINT, FaultPlan, SimulatedKill
+from emberstate.testing.faulty_file_system import FaultyFileSystem
 from tests.patience import PATIENCE
 from tests.raising import raising
 
@@ -161,7 +162,7 @@ def test_power_loss_after_many_calls(
 CHILD = """
 import sys
 from pathlib import Path
-from emberstate.testing.faults import FaultyFileSystem
+from emberstate.testing.faulty_file_system import FaultyFileSystem
 from emberstate.storage.local import LocalStorage
 root = Path(sys.argv[1])
 storage = LocalStorage(root, writer="child", file_system=FaultyFileSystem(root))

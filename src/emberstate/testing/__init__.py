@@ -1,6 +1,7 @@
 """Testing a function without Spark and without a JVM: `Harness`. See docs/testing.md.
 
-`faults` has storages that fail, for tests of the library itself. Imports everything but `spark` and `cli`.
+`faults` and `faulty_file_system` have storages and disks that fail, for tests of the library itself. Imports
+everything but `spark` and `cli`.
 """
 
 from emberstate.clock import ManualClock

@@ -14,7 +14,8 @@ import pytest
 from emberstate.errors import StorageError
 from emberstate.storage.interface import StorageOutcomeUnknownError
 from emberstate.storage.local import LocalStorage
-from emberstate.testing.faults import FaultPlan, FaultyFileSystem, FaultyStorage
+from emberstate.testing.faults import FaultPlan, FaultyStorage
+from emberstate.testing.faulty_file_system import FaultyFileSystem
 from tests.checkpoint.profiles import Oracle, check_stored, next_of, profiles_job
 from tests.checkpoint.stored import SharedMemory, UnsyncedFileSystem
 from tests.raising import raising

@@ -9,7 +9,8 @@ from typing import Literal
 import pytest
 
 from emberstate.storage.local import LocalStorage
-from emberstate.testing.faults import FaultPlan, FaultyFileSystem, SimulatedKill
+from emberstate.testing.faults import FaultPlan, SimulatedKill
+from emberstate.testing.faulty_file_system import FaultyFileSystem
 from tests.checkpoint.profiles import Oracle, check_stored, committed_batch, next_of, profiles_job
 from tests.checkpoint.stored import UnsyncedFileSystem
 
