@@ -1,5 +1,7 @@
 """Typed codecs: from values of a declared Python type to bytes and back, exactly.
 
+Imports `keygroups`, for keys as text. Knows no state, and no file.
+
 >>> codec = codec_for(list[int])
 >>> codec.decode(codec.encode([1, 2, 3]))
 [1, 2, 3]

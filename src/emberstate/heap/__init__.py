@@ -1,8 +1,8 @@
 """Keyed state as Python objects in memory.
 
-`map` has the maps (`CopyOnWriteStateMap` above all), `states` the tables and states over them, `loading` fills them
-from checkpoints; `backend` puts them together. A room imports only those named before it. Nothing here knows of
-files.
+`map` has the maps (`CopyOnWriteStateMap` above all), `states` the tables and states over them, `columns` records in
+NumPy columns, `loading` fills all of them from checkpoints; `backend` puts them together. A room imports only those
+named before it. Nothing here knows of files.
 """
 
 from typing import TYPE_CHECKING

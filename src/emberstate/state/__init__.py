@@ -1,5 +1,6 @@
 """State, whichever backend keeps it: descriptors and declared types, the interfaces of states, the handles that user
-code holds, the key context, timers, the base of keyed backends and their snapshots. `ttl` is about state that expires.
+code holds, the key context, timers, the base of keyed backends and their snapshots. `ttl` is about state that expires,
+`cells` about keys and records as bytes.
 
 Imports `codec` and `keygroups`, never a backend.
 """

@@ -1,1 +1,1 @@
-"""`emberstate demo`: a job on local Spark, and what is done to it."""
+"""`emberstate demo`: a job on local Spark, and what is done to it. Imports no command."""

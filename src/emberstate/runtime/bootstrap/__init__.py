@@ -1,1 +1,1 @@
-"""A first savepoint out of existing data."""
+"""Makes a first savepoint out of existing data: from Arrow rows to entries of states. Imports `checkpoint.offline`."""

@@ -2,6 +2,8 @@
 
 Assigners say which windows a row is in, triggers when a window fires, and `reduce`, `aggregate` or `process` what it
 emits. Contents and triggers live in the key's state, with the window as namespace.
+
+Imports `rows`, `functions` and `operator`.
 """
 
 from emberstate.runtime.windows.assigners import (
