@@ -5,12 +5,18 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
+
+import pytest
+from pyspark.errors import StreamingQueryException
 
 import emberstate as es
+from emberstate.errors import EmberstateError, Place
+from tests.raising import raising
 from tests.spark.spark_session import wait_for
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -44,6 +50,19 @@ def wait_in(query: Any, condition: Callable[[], Any], what: str) -> Any:
         return found
 
     return wait_for(met, what)
+
+
+@contextmanager
+def query_failing(
+    pipeline: es.Pipeline, kind: type[EmberstateError], word: str = "", **place: Unpack[Place]
+) -> Iterator[None]:
+    """Expect a query to end by an error. Spark's exception says its class, the pipeline's last error has the
+    attributes."""
+    with pytest.raises(StreamingQueryException, match=kind.__name__):
+        yield
+    assert pipeline.last_error is not None
+    with raising(kind, word, **place):
+        raise pipeline.last_error
 
 
 class Kept:

@@ -12,6 +12,7 @@ import pytest
 import emberstate as es
 from emberstate.checkpoint.manifest.catalogue import checkpoint_numbers
 from emberstate.errors import UserFunctionError
+from tests.raising import raising
 from tests.spark.spark_session import wait_for
 from tests.spark.streams import EVENTS, Kept, Stream, at
 
@@ -59,7 +60,7 @@ def test_drift_between_slots_is_refused_and_agreement_is_not(stream: Stream, slo
     assert dict(pipeline.last_progress.slots) == {"hot": 1, "rolled back": 0, "restored": 1}
     run(2, ("some", words[10:]))
     last = max(checkpoint_numbers(stream.backend().open_storage()))
-    with pytest.raises(UserFunctionError, match="stage 'rules': broadcast state words is not the same in slots 0"):
+    with raising(UserFunctionError, "slots 0 and 1", operator="rules", slot=1, state="words"):
         run(3, ("mine", words[:1]))
     assert max(checkpoint_numbers(stream.backend().open_storage())) == last, "nothing was committed"
     run(3, ("some", words[:1]))  # the function corrected: the batch comes again, and nothing of the try is left

@@ -85,7 +85,7 @@ def test_a_sink_that_raises_is_named_with_its_batch(stream: Stream) -> None:
         return stream.pipeline().key_by("key").event_time("ts").process("totals", Totals(), TOTALS).sink(sink)
 
     failing = made(full_disk)
-    with pytest.raises(StreamingQueryException, match="raised OSError: no space left"):
+    with pytest.raises(StreamingQueryException, match="OSError"):
         stream.drain(failing)
     error = failing.last_error
     assert isinstance(error, UserFunctionError) and isinstance(error.__cause__, OSError)

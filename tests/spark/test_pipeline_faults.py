@@ -255,7 +255,7 @@ def test_a_zombie_that_has_committed_does_not_deliver(
         return manifest
 
     monkeypatch.setattr(CheckpointCoordinator, "commit", commit_and_lose)
-    with pytest.raises(FencedError, match="incarnation 2"):
+    with raising(FencedError, path="claims/000002", expected=1, found=2):
         pipeline(late)(frame, 0)
     assert late.deliveries == {}
     assert sorted(row[:3] for row in kept.rows) == sorted(totals(given))

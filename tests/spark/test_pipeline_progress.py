@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 import emberstate as es
+from emberstate.errors import UserFunctionError
 from tests.spark.pipeline_functions import TOTALS, Totals, events, totals
-from tests.spark.streams import Kept, Stream, at
+from tests.spark.streams import Kept, Stream, at, query_failing
 
 pytestmark = pytest.mark.spark
 
@@ -83,7 +84,7 @@ def test_a_batch_that_is_delivered_again_says_so(spark: Any, stream: Stream) -> 
 
     stream.add(given)
     pipeline = stream.pipeline().key_by("key").event_time("ts").process("totals", Totals(), TOTALS).sink(sink)
-    with pytest.raises(Exception, match="the sink"):
+    with query_failing(pipeline, UserFunctionError, operator="totals", batch=0):
         stream.drain(pipeline)
     stream.drain(pipeline)
     assert {batch: len(times) for batch, times in kept.deliveries.items()} == {0: 2}

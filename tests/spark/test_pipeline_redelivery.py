@@ -16,8 +16,9 @@ import emberstate as es
 from emberstate.checkpoint.manifest.catalogue import checkpoint_numbers, read_checkpoint, read_savepoint
 from emberstate.errors import RestoreRefusedError, UserFunctionError
 from emberstate.spark.driver import outputs as output_frames
+from tests.raising import raising
 from tests.spark.pipeline_functions import TOTALS, Totals, events, totals
-from tests.spark.streams import EVENTS, Kept, Stream
+from tests.spark.streams import EVENTS, Kept, Stream, query_failing
 
 pytestmark = pytest.mark.spark
 
@@ -65,11 +66,11 @@ def test_a_query_in_the_middle_that_finds_no_state_is_refused(stream: Stream, sp
         return stage.process("totals", Totals(), TOTALS).sink(kept)
 
     for backend in (es.FsStateBackend(mistyped), es.MemoryStateBackend()):
-        text = fails(stream, elsewhere(backend))
-        for part in ("is at batch 2", "mistyped", "MemoryStateBackend", "starting_empty_at(batch=2)"):
-            assert part in text, text
+        pipeline = elsewhere(backend)
+        with query_failing(pipeline, RestoreRefusedError, "mistyped", option="starting_empty_at", batch=2):
+            stream.drain(pipeline)
     assert not (mistyped / "checkpoints").exists()
-    with pytest.raises(RestoreRefusedError, match=r"starting_empty_at\(batch=2\)"):
+    with raising(RestoreRefusedError, option="starting_empty_at", batch=2):
         elsewhere(es.FsStateBackend(mistyped)).starting_empty_at(1)(spark.createDataFrame(given, EVENTS), 2)
     assert sorted(kept.rows) == sorted(totals(given[:20]))
     stream.drain(elsewhere(es.FsStateBackend(mistyped)).starting_empty_at(2))
@@ -177,14 +178,14 @@ def test_a_batch_of_an_earlier_version_goes_to_the_same_program_only(
     monkeypatch.setattr("emberstate.spark.driver.batch_runner.recorded_stages", lambda row_types: ())
     known = {("totals", "main"): TOTAL_ROWS}
     monkeypatch.setattr("emberstate.spark.driver.batch_runner.sent_to_sinks", lambda stages: known)
-    with pytest.raises(UserFunctionError, match="full"):
+    with raising(UserFunctionError, operator="totals", batch=0):
         counted(stream, sink)(given, 0)
     monkeypatch.undo()
     storage = stream.backend().open_storage()
     assert read_checkpoint(storage, max(checkpoint_numbers(storage))).stages == ()
-    with pytest.raises(RestoreRefusedError, match="Start once with the old program"):
+    with raising(RestoreRefusedError, "old program", batch=0):
         counted(stream, sink).key_by("key").process("again", Echo(), TOTALS)(given, 0)
-    with pytest.raises(RestoreRefusedError, match="Start once with the old program"):
+    with raising(RestoreRefusedError, "old program", batch=0):
         counted(stream, sink, "key string, total bigint, seen bigint, more int")(given, 0)
     assert sink.deliveries == {}
     counted(stream, sink)(given, 0)
@@ -296,7 +297,7 @@ def test_a_pipeline_that_is_called_from_a_thread_knows_its_query(stream: Stream,
     stream.add(given[:15])
     drain_through(stream, each, stream.checkpoint)
     stream.add(given[15:])
-    with pytest.raises(StreamingQueryException, match="batch ids of different queries cannot be compared"):
+    with query_failing(pipeline, RestoreRefusedError, option="query"):
         drain_through(stream, each, str(tmp_path / "another query"))
     drain_through(stream, each, stream.checkpoint)
     assert sorted(kept.rows) == sorted(totals(given))
@@ -319,7 +320,7 @@ def test_a_pipeline_that_is_called_twice_in_a_batch_is_refused(stream: Stream) -
             pipeline(df, batch)
 
     for _ in range(2):  # the first part comes again, the second is still refused
-        with pytest.raises(StreamingQueryException, match="was called twice with batch 0"):
+        with pytest.raises(StreamingQueryException, match=r"(?s)LifecycleError.*twice"):
             drain_through(stream, made_anew, stream.checkpoint)
     even = totals([row for row in given if row[2] % 2 == 0])
     assert sorted(kept.rows) == sorted(even)

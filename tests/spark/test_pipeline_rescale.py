@@ -12,7 +12,7 @@ import emberstate as es
 from emberstate.errors import LifecycleError, RestoreRefusedError, StateDeclarationError
 from tests.raising import raising
 from tests.spark.pipeline_functions import BURSTS, TOTALS, Bursts, Totals, bursts, events, totals
-from tests.spark.streams import Kept, Stream
+from tests.spark.streams import Kept, Stream, query_failing
 
 pytestmark = pytest.mark.spark
 
@@ -45,14 +45,18 @@ def test_what_must_not_change_is_refused(stream: Stream) -> None:
     stream.add(given[:20])
     stream.drain(add_up(stream.pipeline(), kept))
     stream.add(given[20:])
-    with pytest.raises(StreamingQueryException, match=r"RestoreRefusedError.* 128 .* 64"):
-        stream.drain(add_up(stream.pipeline(max_parallelism=64), kept))
-    with pytest.raises(StreamingQueryException, match=r"RestoreRefusedError.*'string', 'bigint'"):
-        stream.drain(add_up(stream.pipeline(), kept, "key", "value"))
+    expected = (("string",), 128)
+    fewer_groups = add_up(stream.pipeline(max_parallelism=64), kept)
+    with query_failing(fewer_groups, RestoreRefusedError, expected=expected, found=(("string",), 64)):
+        stream.drain(fewer_groups)
+    another_key = add_up(stream.pipeline(), kept, "key", "value")
+    with query_failing(another_key, RestoreRefusedError, expected=expected, found=(("string", "bigint"), 128)):
+        stream.drain(another_key)
     other = Stream(stream.spark, stream.root)
     other.checkpoint_name = "another query"
-    with pytest.raises(StreamingQueryException, match=r"(?s)RestoreRefusedError.*savepoint"):
-        other.drain(add_up(stream.pipeline(), kept))
+    of_another_query = add_up(stream.pipeline(), kept)
+    with query_failing(of_another_query, RestoreRefusedError, option="query", batch=0):
+        other.drain(of_another_query)
     stream.drain(add_up(stream.pipeline(), kept))
     assert sorted(kept.rows) == sorted(totals(given))
 
@@ -110,7 +114,7 @@ def test_a_run_saves_its_state_for_a_stream_and_another_run(stream: Stream) -> N
     more = Kept()
     add_up(stream.pipeline(), more).run(rest, savepoint="history", save_as="more")
     assert sorted(more.rows) == sorted(totals(given[:60])[30:])
-    with pytest.raises(RestoreRefusedError, match=r"(?s)'part 0 of 1'.*elsewhere"):
+    with pytest.raises(RestoreRefusedError, match="elsewhere"):
         add_up(stream.pipeline(), more).from_savepoint("more")(rest, 0)
     last = Kept()
     final = stream.spark.createDataFrame(given[60:], history.schema)

@@ -11,6 +11,7 @@ import pytest
 
 import emberstate as es
 from emberstate.errors import StateDeclarationError
+from tests.raising import raising
 from tests.spark.pipeline_functions import Event, events
 from tests.spark.streams import EVENTS, START, Kept, Stream, at
 
@@ -159,9 +160,9 @@ def test_two_inputs_share_the_state_of_a_key(stream: Stream) -> None:
         pipeline = stage.process("match", Matching(), "key string, paid bigint, ordered bigint").sink(kept)
         pipeline.run(first, inputs={"payments": second}, batches=batches)
         assert sorted(kept.rows) == sorted(expected)
-    with pytest.raises(StateDeclarationError, match="payments"):
+    with raising(StateDeclarationError, "payments"):
         pipeline.run(first)
-    with pytest.raises(StateDeclarationError, match="different types"):
+    with raising(StateDeclarationError, operator="match", expected=("string",), found=("bigint",)):
         pipeline.run(first, inputs={"payments": second.selectExpr("cast(paid as int) who", "when", "paid")})
     kept.deliveries.clear()
     stream.add(orders)

@@ -51,5 +51,5 @@ def test_hostile_outputs_are_refused_on_the_driver_and_in_tasks(spark: Any, tmp_
     large = astray(DRIVER_BYTES)
     backend.open_storage().write_new("output/000001/x", large)
     place = FileRef("output/000001/x", len(large), checksum(large))
-    with pytest.raises(PythonException, match=r"CorruptionError: an output \(output/000001/x, byte 0\) cannot be read"):
+    with pytest.raises(PythonException, match=r"CorruptionError.*output/000001/x"):
         output_frame(spark, [place], WORDS, backend).collect()

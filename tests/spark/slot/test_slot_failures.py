@@ -63,7 +63,7 @@ def test_other_ways_to_fail_keep_their_class(world: World) -> None:
     job = world.job()
     job.run([("a", 1, "")])
     pid = world.pid(job)
-    with pytest.raises(UserFunctionError, match=r"SystemExit: 3\n  in: .*\nTraceback.*(\n.*)*in process_element"):
+    with raising(UserFunctionError, r"(?s)SystemExit: 3\n.*in process_element", operator="sums", slot=0, batch=1):
         job.attempted([("a", 1, "exit")])
     with raising(UserFunctionError, state="total", key="a", batch=1):
         job.attempted([("a", 1, "wrong type")])
@@ -103,7 +103,7 @@ def test_input_that_fails_is_the_tasks_own_error(world: World) -> None:
         yield batch_of([("a", 10, "")])
         raise LookupError("a shuffle file is gone")
 
-    with pytest.raises(LookupError, match="a shuffle file is gone"):
+    with pytest.raises(LookupError, match="shuffle"):
         job.send(job.request(job.begin()), batches())
     assert job.run([("a", 2, "")])[1] == {"a": 3}
 
@@ -126,7 +126,7 @@ def test_a_missing_module_says_which_and_how_to_ship_it(world: World, monkeypatc
     with monkeypatch.context() as here:
         here.syspath_prepend(str(folder))
         job = world.job(function=importlib.import_module("rules_of_mine").Mine())
-    with raising(InstallationError, "'rules_of_mine'.*--py-files", operator="sums") as caught:
+    with raising(InstallationError, "--py-files", operator="sums", found="rules_of_mine") as caught:
         job.attempted([("a", 1, "")])
     assert (caught.value.operator, caught.value.slot, caught.value.batch) == ("sums", 0, 0)
     monkeypatch.syspath_prepend(str(folder))
@@ -137,12 +137,12 @@ def test_a_program_that_cannot_be_loaded_is_refused_with_its_reason(world: World
     """Catches: a slot that dies of a program, or runs another than the one it was asked for."""
     job = world.job()
     good = job.program
-    for program, error, said in (
-        (b"no pickle", InstallationError, "cannot be loaded in the slot's process: UnpicklingError"),
-        (b"ctests.spark.slot.slot_functions\nRenamed\n.", InstallationError, "AttributeError.*Renamed.*same versions"),
-        (b"N.", InstallationError, "is no SlotProgram, it is NoneType"),
+    for program, found, word in (
+        (b"no pickle", "UnpicklingError", ""),
+        (b"ctests.spark.slot.slot_functions\nRenamed\n.", "AttributeError", "Renamed"),
+        (b"N.", "NoneType", "SlotProgram"),
     ):
-        with pytest.raises(error, match=said):
+        with raising(InstallationError, word, operator="sums", slot=0, found=found):
             with_program(job, program).attempted([("a", 1, "")])
     with raising(CorruptionError, "digest", slot=0):
         job.attempted([("a", 1, "")], program=program_digest(good))

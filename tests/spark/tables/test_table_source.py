@@ -278,7 +278,7 @@ def test_a_write_that_cannot_work_writes_nothing(tmp_path: Path, options: dict[s
 def test_a_write_that_fails_leaves_nothing(spark: SparkSession, tmp_path: Path) -> None:
     """Catches: a key that comes twice in two tasks; files without a savepoint; a savepoint that is changed."""
     twice = spark.range(200).repartition(2).select((F.col("id") % 199).alias("card"), F.col("id").alias("s"))
-    with pytest.raises(Exception, match="key 0 is given more than once"):
+    with pytest.raises(Exception, match=r"StateTypeError.*key 0"):
         write(twice, tmp_path)
     assert savepoint_names(LocalStorage(tmp_path)) == []  # a task that outlived the abort may have left a file
     # One task: others that still run when one has failed may leave files, which the next success removes.
@@ -362,9 +362,9 @@ def test_a_bootstrap_that_fails_leaves_nothing(spark: SparkSession, tmp_path: Pa
     states = [es.ValueStateDescriptor("s", int)]
     given: dict[str, Any] = {"job": "j", "operator": "o", "states": states, "key": "k", "partitions": 1}
     frame = spark.range(100).selectExpr("id % 99 as k", "id as s")
-    with pytest.raises(PythonException, match="key 0 is given more than once"):
+    with pytest.raises(PythonException, match=r"StateTypeError.*key 0"):
         bootstrap_savepoint(frame, tmp_path, "boot", **given)
-    with pytest.raises(PythonException, match=r"RowTypeError: .*k is None"):
+    with pytest.raises(PythonException, match="RowTypeError"):
         bootstrap_savepoint(frame.selectExpr("nullif(k, 5) as k", "s").filter("s < 99"), tmp_path, "boot", **given)
     with raising(StateDeclarationError, "collate"):
         bootstrap_savepoint(frame.selectExpr("collate('a', 'UTF8_LCASE') as k", "s"), tmp_path, "boot", **given)

@@ -58,4 +58,5 @@ def _state_gone(batch: int, query: str, where: str) -> RestoreRefusedError:
         f"savepoint (from_savepoint); or delete the query's own checkpoint too, to begin with the source's first rows. "
         f"To continue with empty state on purpose, use starting_empty_at(batch={batch}).",
         batch=batch,
+        option="starting_empty_at",
     )

@@ -248,6 +248,8 @@ class CheckpointCoordinator:
                 f"input, or from an earlier savepoint; a job that ends with at_end='wait' can continue.",
                 batch=batch,
                 checkpoint=self._latest.number,
+                option="at_end",
+                found="close",
             )
         if last is not None and last.watermark is not None and (watermark is None or watermark < last.watermark):
             watermark = last.watermark  # never back

@@ -57,16 +57,19 @@ class RestoreChoices:
         """
         drop = tuple(dict.fromkeys([*self.drop_states, *more.drop_states]))
         keep = tuple(dict.fromkeys([*self.keep_states, *more.keep_states]))
-        renames = _both(self.rename_states, more.rename_states, "state")
+        renames = _both(self.rename_states, more.rename_states)
         fields = {
-            state: _both(self.rename_fields.get(state, {}), more.rename_fields.get(state, {}), f"field of {state!r},")
+            state: _both(self.rename_fields.get(state, {}), more.rename_fields.get(state, {}), state)
             for state in [*self.rename_fields, *more.rename_fields]
         }
         chosen = {"drop_states": drop, "keep_states": keep, "rename_states": renames}
         for (one, names), (other, others) in itertools.combinations(chosen.items(), 2):
             for name in set(names) & set(others):
                 raise StateDeclarationError(
-                    f"restore(…): state {name!r} is in {one} and in {other}. Choose one of them.", state=name
+                    f"restore(…): state {name!r} is in {one} and in {other}. Choose one of them.",
+                    state=name,
+                    option=one,
+                    found=other,
                 )
         return RestoreChoices(drop, keep, renames, fields)
 
@@ -74,11 +77,18 @@ class RestoreChoices:
 NO_CHOICES: Final = RestoreChoices()
 
 
-def _both(first: Mapping[str, str], second: Mapping[str, str], what: str) -> dict[str, str]:
+def _both(first: Mapping[str, str], second: Mapping[str, str], state: str | None = None) -> dict[str, str]:
+    """Return new names of states, or of the fields of a state; raise if two are given for one."""
     for old in first.keys() & second.keys():
         if first[old] != second[old]:
+            what = "state" if state is None else f"field of {state!r},"
             raise StateDeclarationError(
-                f"restore(…): {what} {old!r} becomes {first[old]!r} and also {second[old]!r}. Choose one of them."
+                f"restore(…): {what} {old!r} becomes {first[old]!r} and also {second[old]!r}. Choose one of them.",
+                state=old if state is None else state,
+                field=None if state is None else old,
+                option="rename_states" if state is None else "rename_fields",
+                expected=first[old],
+                found=second[old],
             )
     return {**first, **second}
 

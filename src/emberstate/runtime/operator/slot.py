@@ -227,6 +227,7 @@ def agreed_broadcast(operator: str, answers: Sequence[Sequence[Acknowledgement]]
                     f"batch comes again, on the state that was committed before it.",
                     operator=operator,
                     slot=slot,
+                    state=different[0],
                     checkpoint=found.number,
                 )
     return first

@@ -193,7 +193,10 @@ def _named(others: Mapping[str, RowType], name: str, label: str) -> RowType:
     if name not in others:
         raise StateDeclarationError(
             f"{label}: expected input {name!r}, got {sorted(others)}: pass inputs={{{name!r}: dataframe}}, or give "
-            f"foreachBatch the DataFrame of pipeline.inputs(df, {name}=…)"
+            f"foreachBatch the DataFrame of pipeline.inputs(df, {name}=…)",
+            option="inputs",
+            expected=name,
+            found=sorted(others),
         )
     return others[name]
 

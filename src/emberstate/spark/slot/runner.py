@@ -213,16 +213,20 @@ class SlotRunner:
         except ModuleNotFoundError as error:
             raise InstallationError(
                 f"module {error.name!r}, which the program needs, cannot be imported in the slot's process. Ship it "
-                f"with spark-submit --py-files or sparkContext.addPyFile, or install it on all executors."
+                f"with spark-submit --py-files or sparkContext.addPyFile, or install it on all executors.",
+                found=error.name,
             ) from error
         except Exception as error:
             raise InstallationError(
                 f"the program cannot be loaded in the slot's process: {type(error).__name__}: {error}. Do driver and "
                 f"executors have the same versions of all modules? Ship yours with spark-submit --py-files or "
-                f"sparkContext.addPyFile.\n{users_traceback(error)}"
+                f"sparkContext.addPyFile.\n{users_traceback(error)}",
+                found=type(error).__name__,
             ) from error
         if not isinstance(program, SlotProgram):
-            raise InstallationError(f"the program is no SlotProgram, it is {type(program).__qualname__}")
+            found = type(program).__qualname__
+            what = f"the program failed to load: expected a SlotProgram, got {found}. Use one version of emberstate."
+            raise InstallationError(what, expected=SlotProgram.__name__, found=found)
         return program
 
     def _drop(self) -> None:
