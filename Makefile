@@ -9,7 +9,7 @@
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help test check build extensions demo docs dist wheels long again bench nexmark stress memory clean distclean
+.PHONY: help test check build extensions demo docs dist wheels versions workflows long again bench nexmark stress memory clean distclean
 
 PYTHON3 ?= $(firstword $(foreach name,python3.11 python3,$(shell $(name) -c 'print("$(name)")' 2>/dev/null)))
 VENV := .venv
@@ -35,6 +35,7 @@ check: build ## lint, strict types, layering, decision records, links, and which
 build: extensions $(VENV)/package.stamp ## set-up alone: dependencies, compiled modules, editable install
 
 demo: build ## a streaming job on local Spark: a slot is killed, the parallelism changes, the result is verified
+	@echo "starting the demo"
 	@$(PYTHON) -m emberstate demo
 
 docs: build ## the documentation as a site, in build/site
@@ -46,6 +47,13 @@ dist: build ## what is released: a source distribution and a wheel for manylinux
 wheels: ## wheels for every Python and machine, in dist, by cibuildwheel: needs containers
 	@test -x build/cibuildwheel/bin/cibuildwheel || { "$(PYTHON3)" -m venv build/cibuildwheel && build/cibuildwheel/bin/pip install --quiet 'cibuildwheel>=3.2,<5'; }
 	@build/cibuildwheel/bin/cibuildwheel --platform linux --output-dir dist
+
+versions: build ## some of the suite on the other versions of PySpark that are supported
+	@$(PYTHON) -m tools.versions 4.1.4 4.2.1
+
+workflows: ## check the GitHub workflows with actionlint: needs Go
+	@test -x build/go/actionlint || GOBIN="$(CURDIR)/build/go" go install github.com/rhysd/actionlint/cmd/actionlint@v1.7.7
+	@build/go/actionlint
 
 long: build ## what takes long: killed drivers and executors, a cluster, the property tests with all examples
 	@$(PYTHON) tools/run_tests.py --long

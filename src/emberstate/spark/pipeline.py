@@ -31,7 +31,7 @@ from emberstate.spark.plan.stage import KeyedStagePlan, NullKeys, row_type_of_fr
 from emberstate.spark.plan.windowed_stage import AllWindowedStage, WindowedStage
 from emberstate.spark.progress import Progress
 from emberstate.spark.query_runner import QueryRunner
-from emberstate.spark.spark_session import NO_CONNECT, refuse_connect
+from emberstate.spark.spark_session import NO_CONNECT, refuse_unsupported
 from emberstate.units import Duration
 
 if TYPE_CHECKING:
@@ -450,7 +450,7 @@ class Pipeline:
         `start` and `run` do this themselves.
         """
         for frame in (first, *others.values()):
-            refuse_connect(frame)
+            refuse_unsupported(frame)
         name = self._plan.other_input
         if set(others) != ({name} if name is not None else set()):
             raise StateDeclarationError(
@@ -498,7 +498,7 @@ class Pipeline:
 
         Returns Spark's query. `pipeline.last_progress` and `pipeline.last_error` tell of its last batch.
         """
-        refuse_connect(df)
+        refuse_unsupported(df)
         if not df.isStreaming:
             raise StateDeclarationError("start() takes a streaming DataFrame; run() takes a static one")
         frame = self.inputs(df, **(inputs or {}))
@@ -533,7 +533,7 @@ class Pipeline:
         """
         from emberstate.spark.static_run import run_static
 
-        refuse_connect(df)
+        refuse_unsupported(df)
         if df.isStreaming:
             raise StateDeclarationError("run() takes a static DataFrame; start() takes a stream")
         if at_end not in (None, "wait", "close") or (at_end == "close" and save_as is not None):

@@ -23,7 +23,7 @@ from emberstate.spark.driver.source_position import SourcePosition, source_posit
 from emberstate.spark.heartbeat import AtEnd, Ticks, ticks_of
 from emberstate.spark.plan.pipeline import PipelinePlan
 from emberstate.spark.slot.failure import cause_first, one_line, was_stopped
-from emberstate.spark.spark_session import missing_settings, refuse_connect
+from emberstate.spark.spark_session import missing_settings, refuse_unsupported
 from emberstate.units import Duration
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class QueryRunner:
 
     def run_batch(self, df: DataFrame, batch_id: int, ticks: Ticks | None = None) -> None:
         """Run a batch; Spark calls this by foreachBatch."""
-        refuse_connect(df)
+        refuse_unsupported(df)
         self.last_error = None
         where = f"pipeline {self._plan.name!r}, batch {batch_id}"
         try:

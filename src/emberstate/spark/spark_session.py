@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from emberstate.errors import StateDeclarationError
+from emberstate.errors import InstallationError, StateDeclarationError
 from emberstate.spark.java import ensure_java
 
 if TYPE_CHECKING:
@@ -41,6 +41,9 @@ _plain: dict[str, tuple[int, str]] = {}
 
 _ADAPTIVE: Final = "spark.sql.adaptive.enabled"
 
+#: Before it, rows cannot be sent to a slot by its number.
+OLDEST_SPARK: Final = (4, 1)
+
 #: Why Spark Connect is rejected, and what to do.
 NO_CONNECT: Final = (
     "a pipeline runs in the driver's own process and cannot be used through Spark Connect. Make a classic session: "
@@ -48,8 +51,17 @@ NO_CONNECT: Final = (
 )
 
 
-def refuse_connect(given: object) -> None:
-    """Raise for a DataFrame or session of Spark Connect."""
+def refuse_unsupported(given: object = None) -> None:
+    """Raise for a version of Spark that is too old, and for a DataFrame or session of Spark Connect."""
+    import pyspark
+
+    if tuple(int(part) for part in pyspark.__version__.split(".")[:2]) < OLDEST_SPARK:
+        oldest = ".".join(map(str, OLDEST_SPARK))
+        what = (
+            f"PySpark: expected {oldest} or later, got {pyspark.__version__}, which lacks DataFrame.repartitionById. "
+            f"pip install 'pyspark>={oldest}', on every machine"
+        )
+        raise InstallationError(what, option="pyspark", expected=oldest, found=pyspark.__version__)
     if type(given).__module__.startswith("pyspark.sql.connect"):
         what = f"got a {type(given).__name__} of Spark Connect: {NO_CONNECT}"
         raise StateDeclarationError(what, found="Spark Connect")
@@ -80,6 +92,7 @@ def session(name: str, *, master: str | None = None, settings: dict[str, str] | 
     if os.environ.get("SPARK_REMOTE"):
         what = f"SPARK_REMOTE is set, which asks for Spark Connect: {NO_CONNECT}"
         raise StateDeclarationError(what, option="SPARK_REMOTE", found="Spark Connect")
+    refuse_unsupported()
     ensure_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # otherwise a Python that may lack this library
     builder = SparkSession.builder.appName(name)
@@ -88,7 +101,7 @@ def session(name: str, *, master: str | None = None, settings: dict[str, str] | 
     for key, value in {**SETTINGS, **(settings or {})}.items():
         builder = builder.config(key, value)
     made = builder.getOrCreate()
-    refuse_connect(made)
+    refuse_unsupported(made)
     return made
 
 

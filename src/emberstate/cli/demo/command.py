@@ -24,6 +24,7 @@ from rich.table import Table
 from emberstate.checkpoint.backends import FsStateBackend
 from emberstate.cli.console import Refused
 from emberstate.cli.demo.job import PAYMENTS, REPORTS, Report, WatchedCards, generate, in_a_loop
+from emberstate.cli.demo.picture import Moment, as_svg, as_text
 from emberstate.spark import session
 from emberstate.spark.pipeline import Pipeline
 from emberstate.spark.progress import Progress
@@ -66,7 +67,11 @@ def demo(directory: Path | None, batches: int, rows: int) -> None:
     finally:
         spark.stop()
     _verdict(console, delivered, in_a_loop(sorted(payments, key=lambda payment: payment[3]), end), show)
-    console.print(f"It took {time.monotonic() - begun:.0f} seconds.")
+    console.print(f"It took {time.monotonic() - begun:.0f} seconds.\n")
+    moments = show.moments()
+    (folder / "what-happened.svg").write_text(as_svg(moments), encoding="utf-8")
+    console.print(as_text(moments), soft_wrap=True)
+    console.print(f"\nThe same as a picture: {folder / 'what-happened.svg'}", soft_wrap=True)
     _what_next(console, folder)
 
 
@@ -207,6 +212,18 @@ class _Display:
         if self._live is None:
             self._console.print(f"  {text}")
         self._draw()
+
+    def moments(self) -> list[Moment]:
+        """What happened, for the picture."""
+        return [
+            Moment(
+                one.batch, one.rows_in, one.seconds["total"], sum(one.slots.values()),
+                restored=one.slots["restored"] if one.batch else 0,  # at the first there is nothing to restore
+                killed="pid" in self._notes.get(one.batch, ""),
+            )
+            for one in self._batches
+            if not one.redelivered
+        ]  # fmt: skip
 
     def _draw(self) -> None:
         if self._live is not None:
