@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
+from emberstate.errors import StateDeclarationError
 from emberstate.state.changes import ABSENT, apply_ops
 from emberstate.state.descriptors import ListStateDescriptor, MapStateDescriptor, StateDescriptor, ValueStateDescriptor
 from emberstate.state.ttl.config import TtlTime
+from tests.raising import raising
 from tests.state.conformance_ttl import KINDS, RELAXED, TEN, ten_seconds
 from tests.state.support import BackendFactory, entries_of
 
@@ -229,7 +231,7 @@ class CleanUpConformance:
         """Catches a clean-up that was switched off by mistake and says nothing."""
         backend = make_backend()
         for budget in (0, -1):
-            with pytest.raises(ValueError, match="at least 1"):
+            with raising(StateDeclarationError, option="budget", found=budget):
                 backend.clean_up(budget)
         assert backend.clean_up(1) == 0
 

@@ -331,7 +331,8 @@ class AbstractKeyedStateBackend(abc.ABC, Generic[T_co, Q_co, P]):
         self.context.check_open()
         point = point_of(snapshot, self._point_class)
         if not self._is_own(point):
-            raise ValueError("the snapshot was taken of another backend: use it there")
+            what = "the snapshot was taken of another backend: use it there"
+            raise StateDeclarationError(what, option="snapshot")
         point.check_live()
         return point
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any, Protocol, TypeVar
 
+from emberstate.errors import StateTypeError
+
 
 class PointInTime(Protocol):
     """A point in time of everything in one backend; any thread may release it."""
@@ -26,5 +28,6 @@ def point_of(snapshot: Any, kind: type[P]) -> P:
     """The point in time, of class `kind`, that `snapshot` is a view of."""
     point = getattr(snapshot, "point", snapshot)
     if not isinstance(point, kind):
-        raise TypeError(f"expected a snapshot that this map or backend took with `snapshot()`, got {snapshot!r:.100}")
+        what = f"expected a snapshot that this map or backend took with `snapshot()`, got {snapshot!r:.100}"
+        raise StateTypeError(what, option="snapshot", found=type(snapshot).__name__)
     return point

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from emberstate.errors import LifecycleError
+from emberstate.errors import LifecycleError, StateDeclarationError
 from emberstate.heap import IMMUTABLE, CopyOnWriteStateMap, NestedStateMap, StateMap
 from emberstate.heap.map.drawing import MAX_BUCKETS, MAX_ENTRIES
 from emberstate.heap.states.map_value import MapKind
+from tests.raising import raising
 
 
 def picture(states: StateMap) -> list[str]:
@@ -122,11 +123,11 @@ def test_a_large_map_is_refused() -> None:
     """Catches: a picture of a million lines."""
     states = filled(MAX_BUCKETS)
     states.draw()
-    with pytest.raises(ValueError, match=str(2 * MAX_BUCKETS)):
+    with raising(StateDeclarationError, option="draw", found=2 * MAX_BUCKETS):
         filled(2 * MAX_BUCKETS).draw()
     growing = filled(MAX_BUCKETS, *range(MAX_BUCKETS // 4 * 3 + 2))
     assert growing.is_rehashing
-    with pytest.raises(ValueError, match="buckets"):
+    with raising(StateDeclarationError, "buckets", option="draw"):
         growing.draw()
 
 
@@ -142,7 +143,7 @@ def test_a_nested_map() -> None:
     assert drawn[3:] == ["namespace 'other' | 'k'=None"]
 
     states.put("one more", "", 0)
-    with pytest.raises(ValueError, match=str(MAX_ENTRIES + 1)):
+    with raising(StateDeclarationError, option="draw", found=MAX_ENTRIES + 1):
         states.draw()
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from emberstate.errors import InvariantError
+from emberstate.errors import InvariantError, StateTypeError
 from emberstate.heap.map import snapshots
 from emberstate.heap.map.copy_on_write_state_map import CopyOnWriteStateMap
 from emberstate.heap.map.nested_state_map import NestedStateMap
@@ -174,7 +174,7 @@ def test_what_snapshot_gives_is_what_changes_and_roll_back_take(states: Any) -> 
         states.put("k", NS, 1)
         assert states.changes(before) == states.changes(before.point) == [("k", NS, ((Op.REPLACED, 1),))]
         for use in (states.changes, states.roll_back, states.open):
-            with pytest.raises(TypeError, match="snapshot"):
+            with raising(StateTypeError, option="snapshot", found="str"):
                 use("k")
         states.roll_back(before)
         assert content(states) == {}

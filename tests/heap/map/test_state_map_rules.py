@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from emberstate.errors import InvariantError, LifecycleError, StateTypeError
+from emberstate.errors import InvariantError, LifecycleError, StateDeclarationError, StateTypeError
 from emberstate.heap.map import geometry
 from emberstate.heap.map.copy_on_write_state_map import CopyOnWriteStateMap
 from emberstate.heap.map.interface import StateMap
@@ -366,7 +366,7 @@ def test_a_visitor_looks_at_a_bounded_part_and_may_find_nothing(kind: type[State
     assert sorted(key for part in parts for key, _, _ in part) == [0, 50, 100, 150, 200, 250]
     assert len(parts) >= 512 / 8 or kind is NestedStateMap
     assert visitor.next_entries() is None
-    with pytest.raises(ValueError, match="max_buckets"):
+    with raising(StateDeclarationError, option="max_buckets", found=0):
         states.visitor(0)
 
 

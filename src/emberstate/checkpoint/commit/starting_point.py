@@ -18,6 +18,7 @@ from emberstate.errors import (
     CheckpointCollectedError,
     CorruptionError,
     RestoreRefusedError,
+    StateDeclarationError,
     StorageNotFoundError,
 )
 from emberstate.storage.interface import Storage
@@ -46,7 +47,8 @@ def find_latest(storage: Storage, job: str, number: int | None = None, on_corrup
         RestoreRefusedError: it is another job's.
     """
     if on_corruption not in ("fail", "previous"):
-        raise ValueError(f"on_corruption must be 'fail' or 'previous', got {on_corruption!r}")
+        what = f"on_corruption: expected 'fail' or 'previous', got {on_corruption!r}"
+        raise StateDeclarationError(what, option="on_corruption", expected="fail, previous", found=on_corruption)
     numbers = checkpoint_numbers(storage)
     if not numbers:
         if number is not None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from emberstate.errors import StateDeclarationError
 from emberstate.heap.map.before_images import MapImage
 from emberstate.heap.map.copy_on_write_state_map import CopyOnWriteStateMap
 from emberstate.heap.map.entry import StateMapEntry
@@ -32,7 +33,7 @@ MAX_TEXT = 24
 
 
 def draw_map(map: CopyOnWriteStateMap) -> str:
-    """Return a picture of `map`; raises ValueError if one of its tables has more than `MAX_BUCKETS` buckets."""
+    """Return a picture of `map`; raises `StateDeclarationError` if a table has more than `MAX_BUCKETS` buckets."""
     images = map_images_since(map, 0)
     names = {map.primary: "primary"}
     if map.rehash is not None:
@@ -47,7 +48,7 @@ def draw_map(map: CopyOnWriteStateMap) -> str:
 
 
 def draw_nested_map(map: NestedStateMap) -> str:
-    """Return a picture of `map`; raises ValueError if it has more than `MAX_ENTRIES` entries."""
+    """Return a picture of `map`; raises `StateDeclarationError` if it has more than `MAX_ENTRIES` entries."""
     _check_size("entries", len(map), MAX_ENTRIES)
     picture: str = map.registry.undisturbed(_nested_picture, map)
     return picture
@@ -55,8 +56,11 @@ def draw_nested_map(map: NestedStateMap) -> str:
 
 def _check_size(what: str, found: int, most: int) -> None:
     if found > most:
-        raise ValueError(
-            f"draw() failed: expected at most {most} {what}, got {found}. Draw a smaller map, or read statistics()."
+        raise StateDeclarationError(
+            f"draw() failed: expected at most {most} {what}, got {found}. Draw a smaller map, or read statistics().",
+            option="draw",
+            expected=most,
+            found=found,
         )
 
 

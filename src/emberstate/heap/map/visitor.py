@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from typing import Any
 
+from emberstate.errors import StateDeclarationError
 from emberstate.heap.map.interface import StateMap
 
 #: Buckets read per call, by default.
@@ -19,9 +20,10 @@ DEFAULT_MAX_BUCKETS = 64
 
 
 def check_max_buckets(max_buckets: int) -> int:
-    """Return `max_buckets`; raises ValueError if it is below 1."""
+    """Return `max_buckets`; raises `StateDeclarationError` if it is below 1."""
     if max_buckets < 1:
-        raise ValueError(f"visitor() failed: expected max_buckets of at least 1, got {max_buckets}")
+        what = f"visitor() failed: expected max_buckets of at least 1, got {max_buckets}"
+        raise StateDeclarationError(what, option="max_buckets", expected=1, found=max_buckets)
     return max_buckets
 
 

@@ -20,6 +20,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
+from emberstate.errors import StateDeclarationError
 from emberstate.state.ttl.config import TtlClock, TtlConfig
 
 
@@ -84,7 +85,8 @@ class TtlCleanUp:
     def run(self, budget: int) -> int:
         """Look at about `budget` values, or at all of them once; returns how many were removed."""
         if budget < 1:
-            raise ValueError(f"the budget of a clean-up must be at least 1, got {budget!r}")
+            what = f"clean_up() failed: expected a budget of at least 1, got {budget!r}"
+            raise StateDeclarationError(what, option="budget", expected=1, found=budget)
         looked_at = removed = 0
         whole = False
         while looked_at < budget:
