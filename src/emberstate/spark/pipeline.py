@@ -6,7 +6,7 @@ Thread safety: building, any thread. As a callable, the thread of one query's ba
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from emberstate.checkpoint.backends import StateBackend
@@ -23,7 +23,8 @@ from emberstate.runtime.rows.row import RowType
 from emberstate.runtime.windows import Trigger, WindowAssigner, window
 from emberstate.spark.driver.callbacks import checked_listener, checked_sink
 from emberstate.spark.driver.combined_frame import needed_columns
-from emberstate.spark.driver.keyed_frame import input_row_types, tagged
+from emberstate.spark.driver.job_start import stage_specs
+from emberstate.spark.driver.keyed_frame import input_row_types, only_needed, tagged
 from emberstate.spark.heartbeat import AtEnd
 from emberstate.spark.plan.next_stage import NextStage
 from emberstate.spark.plan.pipeline import Listener, PipelinePlan, SavepointStart, Sink
@@ -161,11 +162,13 @@ class Pipeline:
         out_of_orderness: Duration | None = None,
         zone: str | None = None,
         idle_timeout: Duration | None = None,
+        input_columns: Sequence[str] | None = None,
     ) -> Self:
         """Add a second input, keyed by `columns`, to the first stage, for a `KeyedCoProcessFunction`.
 
         The types of the keys must be the same. The watermark is that of the input which is behind. `out_of_orderness`
-        and `idle_timeout` default to those of the first input. `start` and `run` get the second input by its name:
+        and `idle_timeout` default to those of the first input. `input_columns` says of this input what `columns` of
+        `process` says of the first. `start` and `run` get the second input by its name:
         `pipeline.start(payments, inputs={"refunds": refunds}, checkpoint=…)`.
 
         >>> import emberstate as es
@@ -179,6 +182,7 @@ class Pipeline:
             out_of_orderness=out_of_orderness,
             zone=zone,
             idle_timeout=idle_timeout,
+            input_columns=input_columns,
         )
         return self._with(then=second)
 
@@ -207,26 +211,32 @@ class Pipeline:
         *,
         side_outputs: Mapping[str, Schema] | None = None,
         late_output: str | None = None,
+        columns: Sequence[str] | None = None,
     ) -> Self:
         """Add a stage that calls `function` for every row, with the state of the row's key.
+
+        Rows come as the type that annotates `row`, if that is a dataclass, a NamedTuple or a `msgspec.Struct`: its
+        fields are checked against the input's columns, and no other columns travel to the slots.
 
         Args:
             name: The name of the stage. Its state is stored under it, so it must not change.
             function: A `KeyedProcessFunction`, or a `KeyedCoProcessFunction` after `connect`, or a
                 `KeyedBroadcastProcessFunction` after `broadcast`.
-            schema: The columns of the rows that the function yields: "card string, seen bigint", a StructType or a
-                `RowType`. None: it yields nothing.
+            schema: The columns of the rows that the function yields: "card string, seen bigint", a StructType, a
+                `RowType`, or a dataclass, NamedTuple or Struct. None: those of `Alert` for a
+                `KeyedProcessFunction[Payment, str, Alert]`; any other function yields nothing then.
             side_outputs: The columns of further outputs, by name; `ctx.output(name, row)` emits to them.
             late_output: The side output that gets late rows; without it, and without `process_late_element`, they are
-                dropped, counted and logged once.
+                dropped, counted and logged once. It takes them with all columns, so all columns travel.
+            columns: The columns that rows have for a function whose annotations do not say it; by default all.
         """
-        return self._added(self._next.stage(name, function, schema, side_outputs or {}, late_output))
+        return self._added(self._next.stage(name, function, schema, side_outputs or {}, late_output, columns))
 
     def _added(self, stage: KeyedStagePlan) -> Self:
         before = self._plan.stages
         known = before[-1].declared_output if before else None
         if known is not None:
-            stage.input.with_columns(known, f"stage {stage.name!r}")
+            stage.spec(known, {}, parallelism=1, max_parallelism=self._plan.max_parallelism)
         return self._with(dataclasses.replace(self._plan, stages=(*before, stage)), NextStage())
 
     def aggregate(self, name: str, /, *, emit: Emit | None = None, **aggregates: Aggregate) -> Self:
@@ -458,13 +468,15 @@ class Pipeline:
                 f"got {sorted(others)}"
             )
         row_type = self._check_columns(first, others)
-        return needed_columns(first, self._plan, row_type) if name is None else tagged(first, others[name])
+        if name is None:
+            return needed_columns(first, self._plan, row_type)
+        return tagged(*only_needed(self._plan, first, others[name]))
 
     def _check_columns(self, first: DataFrame, others: Mapping[str, DataFrame]) -> RowType:
         self._plan.check_complete()
         row_type = row_type_of_frame(first.schema, f"pipeline {self.name!r}")
         row_types = {name: row_type_of_frame(frame.schema, f"input {name!r}") for name, frame in others.items()}
-        self._plan.stages[0].spec(row_type, row_types, parallelism=1, max_parallelism=self._plan.max_parallelism)
+        stage_specs(self._plan, self._plan.row_types(row_type), row_type, row_types, 1)
         return row_type
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:

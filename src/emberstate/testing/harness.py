@@ -35,6 +35,7 @@ from emberstate.runtime.aggregates.spec import AggregateSpec
 from emberstate.runtime.functions.domain_timers import KeyedTimer
 from emberstate.runtime.functions.function import ProcessFunction
 from emberstate.runtime.operator.operator import OperatorStatistics
+from emberstate.runtime.operator.shaped_inputs import broadcast_shape, main_output, shaped_inputs
 from emberstate.runtime.operator.stage_spec import StageSpec
 from emberstate.runtime.rows.keyed_input import KeyedInput
 from emberstate.runtime.rows.outputs import MAIN
@@ -52,6 +53,7 @@ from emberstate.units import Duration, as_micros
 START: Final = datetime(2026, 1, 1, tzinfo=UTC)
 
 Schema = RowType | str
+OutputSchema = Schema | type[Any]
 CrashTime = Literal["now", "before prepare", "after prepare", "after commit"]
 
 
@@ -102,11 +104,12 @@ class Harness:
         zone: str | None = None,
         out_of_orderness: Duration = "0 seconds",
         follows_event_time: bool = False,
-        output: Schema | None = None,
-        side_outputs: Mapping[str, Schema] | None = None,
+        output: OutputSchema | None = None,
+        side_outputs: Mapping[str, OutputSchema] | None = None,
         late_output: str | None = None,
         second: KeyedInput | None = None,
         broadcast: Schema | None = None,
+        columns: Sequence[str] | None = None,
         name: str = "operator",
         parallelism: int = 1,
         max_parallelism: int = DEFAULT_MAX_PARALLELISM,
@@ -118,7 +121,7 @@ class Harness:
         `second` is the other input of a `KeyedCoProcessFunction`, `broadcast` the schema of a
         `KeyedBroadcastProcessFunction`'s broadcast rows. An output without a schema takes no rows. `zone` says what
         zone the wall times of a TIMESTAMP_NTZ event time are of. `follows_event_time` is for a stage that has no event
-        time in a pipeline that has: `advance_watermark` moves it.
+        time in a pipeline that has: `advance_watermark` moves it. `columns` is that of `Pipeline.process`.
         """
         first = KeyedInput(schema, [key] if isinstance(key, str) else key, event_time=event_time, zone=zone)
         spec = StageSpec(
@@ -134,6 +137,8 @@ class Harness:
             max_parallelism=max_parallelism,
             follows_event_time=follows_event_time,
         )
+        self._columns = columns
+        spec = self._shaped(spec)
         given = [input.out_of_orderness for input in spec.inputs]
         self._lags = [
             as_micros(out_of_orderness if one is None else one, "out_of_orderness", f"operator {name!r}")
@@ -393,7 +398,7 @@ class Harness:
         function: ProcessFunction | None = None,
         aggregates: Mapping[str, Aggregate] | None = None,
         parallelism: int | None = None,
-        output: Schema | None = None,
+        output: OutputSchema | None = None,
         drop_states: Sequence[str] = (),
         keep_states: Sequence[str] = (),
         rename_states: Mapping[str, str] | None = None,
@@ -496,7 +501,7 @@ class Harness:
         self,
         function: ProcessFunction | None,
         parallelism: int | None,
-        output: Schema | None,
+        output: OutputSchema | None,
         aggregated: AggregatedInput | None,
     ) -> StageSpec:
         spec = self._job.spec
@@ -504,9 +509,20 @@ class Harness:
             spec,
             function=spec.function if function is None else function,
             parallelism=spec.parallelism if parallelism is None else parallelism,
-            output=spec.output if output is None else RowType.of(output),
+            output=(spec.output if function is None else None) if output is None else RowType.of(output),
         )
-        return changed if aggregated is None else aggregated.stage(changed)
+        return self._shaped(changed, spec.output) if aggregated is None else aggregated.stage(changed)
+
+    def _shaped(self, spec: StageSpec, otherwise: RowType | None = None) -> StageSpec:
+        """The stage with the rows and the output that its function names; `otherwise` with this output."""
+        where, columns = f"operator {spec.name!r}", [self._columns, None][: len(spec.inputs)]
+        output = main_output(spec.function, spec.output, where)
+        return dataclasses.replace(
+            spec,
+            inputs=shaped_inputs(spec.function, spec.inputs, columns, where, whole=True),
+            broadcast_shape=broadcast_shape(spec.function, spec.broadcast, where),
+            output=otherwise if output is None else output,
+        )
 
     def _with(self, aggregates: Mapping[str, Aggregate] | None) -> AggregatedInput | None:
         if aggregates is None or self._aggregated is None:

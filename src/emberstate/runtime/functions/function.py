@@ -3,9 +3,12 @@
 An instance is a prototype. An operator copies it, opens the copy, and makes a new copy when a transaction is rolled
 back: attributes of a function are a cache, never state. Make what cannot be copied, such as a connection, in `open`.
 
-Outputs are rows: tuples or `Row`s in the order of the output's schema, or dicts by column name. A method
-yields them, or returns a list or iterator of them, or returns one tuple, `Row` or dict as the only one, or
-None for none. Anything else is refused.
+Outputs are rows: tuples, NamedTuples or `Row`s in the order of the output's schema; or dicts, dataclasses or
+`msgspec.Struct`s by column name. A method yields them, or returns a list or iterator of them, or returns one as the
+only one, or None for none. Anything else is refused.
+
+Functions are generic in the types of their rows, key and output: `KeyedProcessFunction[Payment, str, Alert]`. Arguments
+that are left out are Any. What the types do is in `row_annotations`.
 
 Thread safety: a function is used by one thread, that of its operator.
 """
@@ -13,20 +16,31 @@ Thread safety: a function is used by one thread, that of its operator.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
 from emberstate.errors import StateDeclarationError
 from emberstate.runtime.functions.declared_states import Declaration, DeclaredState, declared_states_of
 
-if TYPE_CHECKING:
-    from emberstate.runtime.functions.context import FunctionContext
-    from emberstate.runtime.functions.domain_timers import KeyedTimer
-
 OutputRow = tuple[Any, ...] | Mapping[str, Any]
 Outputs = Iterable[OutputRow] | OutputRow | None
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar  # type checkers bring it along, and read its defaults
 
-class ProcessFunction:
+    from emberstate.runtime.functions.context import FunctionContext
+    from emberstate.runtime.functions.domain_timers import KeyedTimer
+
+    In = TypeVar("In", default=Any)
+    In2 = TypeVar("In2", default=Any)
+    Key = TypeVar("Key", default=Any)
+    Out = TypeVar("Out", default=OutputRow)
+    AnyOut = TypeVar("AnyOut", default=Any)
+else:
+    from typing import TypeVar
+
+    In, In2, Key, Out, AnyOut = (TypeVar(name) for name in ("In", "In2", "Key", "Out", "AnyOut"))
+
+class ProcessFunction(Generic[AnyOut]):
     """Base of all functions: open, close, and timers."""
 
     #: The type of the namespaces of this function's timers; windows set it.
@@ -38,13 +52,20 @@ class ProcessFunction:
         super().__init_subclass__(**options)
         cls._declared = declared_states_of(cls)
 
+    if not TYPE_CHECKING:
+
+        def __class_getitem__(cls, arguments: Any) -> Any:
+            """The class with these arguments; those that are left out at the end are Any, as for type checkers."""
+            given = arguments if isinstance(arguments, tuple) else (arguments,)
+            return super().__class_getitem__((*given, *[Any] * (len(cls.__parameters__) - len(given))))
+
     def open(self, ctx: FunctionContext) -> None:
         """Prepare: called once, before any row, without a current key. Get states by descriptor here."""
 
     def close(self) -> None:
         """Release what `open` acquired."""
 
-    def on_timer(self, timer: KeyedTimer, ctx: FunctionContext) -> Outputs:
+    def on_timer(self, timer: KeyedTimer, ctx: FunctionContext) -> Iterable[AnyOut] | AnyOut | None:
         """Handle a timer of the current key that fires now."""
         raise NotImplementedError
 
@@ -62,8 +83,8 @@ class ProcessFunction:
         object.__setattr__(self, name, value)
 
 
-class KeyedProcessFunction(ProcessFunction):
-    """A function of the rows of one input, key by key.
+class KeyedProcessFunction(ProcessFunction[Out], Generic[In, Key, Out]):
+    """A function of the rows of one input, key by key; generic in row, key and output.
 
     >>> from emberstate.runtime.functions.declared_states import value_state
     >>> class Count(KeyedProcessFunction):
@@ -76,11 +97,11 @@ class KeyedProcessFunction(ProcessFunction):
     ['seen']
     """
 
-    def process_element(self, row: Any, ctx: FunctionContext) -> Outputs:
+    def process_element(self, row: In, ctx: FunctionContext) -> Iterable[Out] | Out | None:
         """Handle one row of the current key."""
         raise NotImplementedError
 
-    def process_batch(self, key: Any, rows: list[Any], ctx: FunctionContext) -> Outputs:
+    def process_batch(self, key: Key, rows: list[In], ctx: FunctionContext) -> Iterable[Out] | Out | None:
         """Handle many rows of one key at once; overridden, it is called in place of `process_element`.
 
         The rows are in order, and are those of the key that arrived together: more may follow in the same
@@ -89,7 +110,7 @@ class KeyedProcessFunction(ProcessFunction):
         """
         raise NotImplementedError
 
-    def process_late_element(self, row: Any, ctx: FunctionContext) -> Outputs:
+    def process_late_element(self, row: In, ctx: FunctionContext) -> Iterable[Out] | Out | None:
         """Handle a row that is behind the watermark; overridden, it decides what happens to such rows.
 
         Unless overridden, late rows are counted and dropped, or go to the late output if the operator has
@@ -98,34 +119,39 @@ class KeyedProcessFunction(ProcessFunction):
         raise NotImplementedError
 
 
-class KeyedCoProcessFunction(ProcessFunction):
-    """A function of the rows of two inputs that have the same key, sharing its state."""
+class KeyedCoProcessFunction(ProcessFunction[Out], Generic[In, In2, Key, Out]):
+    """A function of the rows of two inputs that have the same key, sharing its state.
 
-    def process_element1(self, row: Any, ctx: FunctionContext) -> Outputs:
+    Generic in the rows of both, key and output.
+    """
+
+    def process_element1(self, row: In, ctx: FunctionContext) -> Iterable[Out] | Out | None:
         """Handle one row of the first input."""
         raise NotImplementedError
 
-    def process_element2(self, row: Any, ctx: FunctionContext) -> Outputs:
+    def process_element2(self, row: In2, ctx: FunctionContext) -> Iterable[Out] | Out | None:
         """Handle one row of the second input."""
         raise NotImplementedError
 
-    def process_late_element1(self, row: Any, ctx: FunctionContext) -> Outputs:
+    def process_late_element1(self, row: In, ctx: FunctionContext) -> Iterable[Out] | Out | None:
         """Handle a late row of the first input; see `KeyedProcessFunction.process_late_element`."""
         raise NotImplementedError
 
-    def process_late_element2(self, row: Any, ctx: FunctionContext) -> Outputs:
+    def process_late_element2(self, row: In2, ctx: FunctionContext) -> Iterable[Out] | Out | None:
         """Handle a late row of the second input."""
         raise NotImplementedError
 
 
-class KeyedBroadcastProcessFunction(KeyedProcessFunction):
+class KeyedBroadcastProcessFunction(KeyedProcessFunction[In, Key, Out], Generic[In, In2, Key, Out]):
     """A function of keyed rows, with broadcast state that the rows of a second input change.
+
+    Generic in row, broadcast row, key and output.
 
     Every slot sees every broadcast row, in the same order, before the keyed rows of the same transaction. So
     what is made of them must follow from the rows and the broadcast state alone, or slots would disagree.
     """
 
-    def process_broadcast_element(self, row: Any, ctx: FunctionContext) -> Outputs:
+    def process_broadcast_element(self, row: In2, ctx: FunctionContext) -> Iterable[Out] | Out | None:
         """Handle one broadcast row: there is no current key, and broadcast state can be written.
 
         It runs in every slot, so what it yields comes once per slot.

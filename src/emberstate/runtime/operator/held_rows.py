@@ -16,12 +16,13 @@ Thread safety: the backend's owner thread.
 
 from __future__ import annotations
 
+import dataclasses
 import operator
 from array import array
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
-from emberstate.runtime.rows.keyed_input import InputRows
+from emberstate.runtime.rows.keyed_input import InputRows, KeyedInput
 from emberstate.state.descriptors import ListStateDescriptor
 from emberstate.state.keyed_state_backend import KeyedStateBackend
 
@@ -43,17 +44,19 @@ class LateRow(NamedTuple):
     key_group: int
     time: int
     row: Any
+    whole: Any
 
 
 class HeldRows:
-    """The rows that one operator holds."""
+    """The rows that one operator holds: with all their columns, so that what a function gets of them may change."""
 
-    __slots__ = ("_backend", "_due", "_lag", "_rows")
+    __slots__ = ("_backend", "_due", "_input", "_lag", "_rows")
 
-    def __init__(self, backend: KeyedStateBackend, row_class: Any, out_of_orderness: int) -> None:
+    def __init__(self, backend: KeyedStateBackend, input: KeyedInput, out_of_orderness: int) -> None:
         self._backend = backend
+        self._input = input
         self._lag = out_of_orderness
-        descriptor = ListStateDescriptor(HELD_ROWS, tuple[bytes, int, row_class])
+        descriptor = ListStateDescriptor(HELD_ROWS, tuple[bytes, int, input.row_type.row_class])  # type: ignore[name-defined]
         self._rows = backend.get_internal_state(descriptor, 0, namespace_type=int)
         self._due = backend.get_timer_queue(HELD_ROWS_DUE)
 
@@ -61,7 +64,7 @@ class HeldRows:
         """Hold rows; a row before `watermark`, the current event time, gets its place there."""
         assert data.times is not None
         context, rows, due = self._backend.context, self._rows, self._due
-        for position, row in enumerate(data.rows()):
+        for position, row in enumerate(data.whole_rows()):
             context.set_current_key_and_group(data.keys[position], data.groups[position])
             time = data.times[position]
             origin, reached = (b"", watermark) if data.origins is None else data.origins[position]
@@ -72,7 +75,7 @@ class HeldRows:
     def take(self, last: int) -> Iterator[InputRows | LateRow]:
         """Yield the rows whose place is at most `last`, in order, many together or one late row, and release them."""
         context = self._backend.context
-        pending = _Pending()
+        pending = _Pending(self._input)
         while (timer := self._due.poll(last)) is not None:
             state, group = self._rows.with_namespace(timer.time), context.key_group
             rows = state.get() or []
@@ -81,7 +84,7 @@ class HeldRows:
             for _, time, row in rows:
                 if time < timer.time:
                     yield from pending.take()
-                    yield LateRow(timer.time, timer.key, group, time, row)
+                    yield LateRow(timer.time, timer.key, group, time, _shaped([row], self._input)[0], row)
                 else:
                     pending.add(row, timer.key, group, time)
             if len(pending.rows) >= _TOGETHER:
@@ -92,7 +95,8 @@ class HeldRows:
 class _Pending:
     """Rows on their way to a function."""
 
-    def __init__(self) -> None:
+    def __init__(self, input: KeyedInput) -> None:
+        self._input = input
         self._reset()
 
     def _reset(self) -> None:
@@ -111,5 +115,12 @@ class _Pending:
         """Yield all rows, if there are any, and clear them."""
         if self.rows:
             made = InputRows(self._keys, memoryview(self._groups), memoryview(self._times), self.rows, [], tuple)
+            if self._input.shape is not None:
+                made = dataclasses.replace(made, made=_shaped(self.rows, self._input), whole=made)
             self._reset()
             yield made
+
+
+def _shaped(rows: list[Any], input: KeyedInput) -> list[Any]:
+    """Whole rows as the function gets them."""
+    return rows if input.shape is None else input.shape.of_rows(rows, input.row_type)

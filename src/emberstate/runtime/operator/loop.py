@@ -18,6 +18,7 @@ except ImportError:
 from emberstate.errors import RowTypeError
 from emberstate.runtime.functions.context import FunctionContext
 from emberstate.runtime.functions.domain_timers import DomainTimers
+from emberstate.runtime.rows.records import is_record
 from emberstate.runtime.rows.times import MIN_TIME
 from emberstate.state.key_context import KeyContext
 
@@ -43,9 +44,11 @@ def collect(result: Any, rows: list[Any]) -> None:
         rows.append(result)
     elif isinstance(result, (list, Iterator)):
         rows.extend(result)
+    elif is_record(type(result)):
+        rows.append(result)
     else:
         raise RowTypeError(
-            f"a function yields rows, or returns a list of them, one tuple or dict, or None; it returned "
+            f"a function yields rows, or returns a list of them, one tuple, dict or dataclass, or None; it returned "
             f"{type(result).__name__} ({result!r:.100})"
         )
 
@@ -208,6 +211,7 @@ class ElementLoop:
             key = keys[i]
             if timed:
                 if self.times[i] < self.watermark:
+                    self.position = i
                     self.late(rows[i], key, self.times[i], self.groups[i], 0)
                     continue
                 lasts[key] = i

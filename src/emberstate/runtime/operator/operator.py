@@ -31,6 +31,7 @@ from emberstate.runtime.operator.snapshot import OperatorSnapshot
 from emberstate.runtime.rows.keyed_input import InputRows, KeyedInput, read_two
 from emberstate.runtime.rows.outputs import MAIN, TransactionResult
 from emberstate.runtime.rows.row import RowType
+from emberstate.runtime.rows.row_shape import RowShape
 from emberstate.runtime.rows.times import MIN_TIME, from_micros
 from emberstate.state.descriptors import check_state_name
 from emberstate.state.keyed_state_backend import BackendStatistics, KeyedStateBackend
@@ -102,6 +103,7 @@ class KeyedOperator:
         *,
         inputs: Sequence[KeyedInput] = (),
         broadcast_row_type: RowType | str | None = None,
+        broadcast_shape: RowShape | None = None,
         output: RowType | str | None = None,
         side_outputs: Mapping[str, RowType | str | None] | None = None,
         late_output: str | None = None,
@@ -134,6 +136,7 @@ class KeyedOperator:
             )
         self._broadcast = BroadcastSide() if self._host.has_broadcast else None
         self._broadcast_row_type = None if broadcast_row_type is None else RowType.of(broadcast_row_type)
+        self._broadcast_shape = broadcast_shape
         self._late_output = late_output
         self._row_types = self._declared_outputs(output, side_outputs or {}, late_output)
         given = [input.out_of_orderness for input in self._inputs] or [None] * len(self._host.elements)
@@ -197,7 +200,7 @@ class KeyedOperator:
     def open(self) -> None:
         """Register states and timers, and open the function. A caller that restores does so next, before `begin`."""
         self._need("open()", Phase.NEW)
-        held = HeldRows(self.backend, self._inputs[0].row_type.row_class, self._lags[0]) if self._follows else None
+        held = HeldRows(self.backend, self._inputs[0], self._lags[0]) if self._follows else None
         self._runner = ElementRunner(
             self._host,
             self.backend,
@@ -304,7 +307,13 @@ class KeyedOperator:
         """Handle broadcast rows, in their order."""
         from emberstate.runtime.rows.arrow_rows import row_type_of, rows_of
 
-        for row in rows_of(batch, self._broadcast_row_type or row_type_of(batch.schema)):
+        row_type, shape = self._broadcast_row_type or row_type_of(batch.schema), self._broadcast_shape
+        rows: list[Any] = rows_of(batch, row_type)
+        with self._attempt("process_broadcast()"):
+            if shape is not None:
+                shape.check_nulls(batch, lambda position: f"{rows[position]!r:.500}")
+                rows = shape.of_rows(rows, row_type)
+        for row in rows:
             self.process_broadcast(row)
 
     def advance_watermark(self, watermark: int) -> None:

@@ -67,6 +67,7 @@ class ElementRunner:
         #: Counts since it was made, failed attempts included.
         self.rows = self.late_rows = self.timers_fired = self.broadcast_rows = 0
         self._keys: list[Any] = []  # of the current rows
+        self._data: InputRows | None = None  # the current rows
         self._last_fired: KeyedTimer | None
         self._repeats = 0
         self.timers = TimerService(
@@ -83,7 +84,7 @@ class ElementRunner:
             out_of_orderness,
             self.advance,
             self.fire_due,
-            self._handle_late,
+            self._handle_late_row,
             in_step,
         )
         self._handles = self._declared_handles()
@@ -264,6 +265,7 @@ class ElementRunner:
 
     def _handle(self, data: InputRows, numbers: list[int] | None) -> None:
         self._keys = data.keys
+        self._data = data
         try:
             if self._host.by_batch:
                 self._run_by_key(data)
@@ -271,6 +273,7 @@ class ElementRunner:
                 self._run_by_row(data, numbers)
         finally:
             self._keys = []
+            self._data = None
 
     def _run_by_row(self, data: InputRows, numbers: list[int] | None) -> None:
         loop = self._loop
@@ -303,21 +306,28 @@ class ElementRunner:
         for part in held.take(until if until == MAX_TIME else until - 1):
             if isinstance(part, LateRow):
                 self.advance(part.place)
-                self._handle_late(part.row, part.key, part.time, part.key_group, 0)
+                self._handle_late(part, 0)
             else:
                 self._handle(part, None)
 
-    def _handle_late(self, row: Any, key: Any, time: int, group: int, number: int) -> None:
+    def _handle_late_row(self, row: Any, key: Any, time: int, group: int, number: int) -> None:
+        """Handle a late row, which the loop has come to."""
+        data = self._data
+        whole = row if data is None or data.whole is None else data.whole_row(self._loop.position)
+        self._handle_late(LateRow(time, key, group, time, row, whole), number)
+
+    def _handle_late(self, late: LateRow, number: int) -> None:
+        row, key = late.row, late.key
         self._late_rows += 1
         self.late_rows += 1
         name = self._host.late[number]
         if name is None:
             self._late_dropped += 1
             if self._late_output is not None:
-                self._emit(self._late_output, row)
+                self._emit(self._late_output, late.whole)
             return
-        self._backend.context.set_current_key_and_group(key, group)
-        self.context.set_timestamp(time)
+        self._backend.context.set_current_key_and_group(key, late.key_group)
+        self.context.set_timestamp(late.time)
         self._call(name, getattr(self._function, name), row, [("key", key), ("row", row)])
         self.fire_due()
 

@@ -26,6 +26,7 @@ from emberstate.runtime.rows.columns import with_origins
 from emberstate.runtime.rows.keyed_input import KeyedInput
 from emberstate.runtime.rows.outputs import MAIN
 from emberstate.runtime.rows.row import RowType
+from emberstate.runtime.rows.row_shape import RowShape
 from emberstate.state.keyed_state_backend import KeyedStateBackend
 from emberstate.units import Duration
 
@@ -52,6 +53,8 @@ class StageSpec:
     inputs_in_step: bool = False
     #: The watermark comes from another stage, though no input has an event time.
     follows_event_time: bool = False
+    #: What broadcast rows come as; None: `Row`s.
+    broadcast_shape: RowShape | None = None
 
     def __post_init__(self) -> None:
         expected = 2 if isinstance(self.function, KeyedCoProcessFunction) else 1
@@ -109,6 +112,7 @@ class StageSpec:
             backend,
             inputs=self.inputs,
             broadcast_row_type=self.broadcast,
+            broadcast_shape=self.broadcast_shape,
             output=self.output,
             side_outputs=self.side_outputs,
             late_output=self.late_output,

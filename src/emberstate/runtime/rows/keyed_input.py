@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from emberstate.errors import RowTypeError, StateDeclarationError
 from emberstate.keygroups import KeySchema
-from emberstate.runtime.rows.arrow_rows import columns_of, data_type
+from emberstate.runtime.rows.arrow_rows import columns_of, data_type, rows_of
 from emberstate.runtime.rows.columns import (
     INPUT_COLUMN,
     KEY_GROUP_COLUMN,
@@ -34,6 +34,7 @@ from emberstate.runtime.rows.columns import (
 from emberstate.runtime.rows.emissions import Origin
 from emberstate.runtime.rows.row import RowType
 from emberstate.runtime.rows.row_batches import make_rows
+from emberstate.runtime.rows.row_shape import RowShape
 from emberstate.runtime.rows.times import FIRST_TIME, LAST_TIME
 from emberstate.units import Duration
 
@@ -51,16 +52,30 @@ class InputRows:
     times: memoryview | None
     made: list[Any] | None
     columns: list[list[Any]]
-    row_class: type[Any]
+    #: A class of tuples, or a `RowMaker`.
+    row_class: Any
     #: Key and time that another stage emitted each row for; None if the rows come from no stage.
     origins: list[Origin] | None = None
     #: If rows stand for others: how many these are all together, and the latest time of those of each row.
     stands_for: int | None = None
     latest: memoryview | None = None
+    #: The same rows with all columns, if the function gets only some and others may be asked for.
+    whole: InputRows | None = None
 
     def rows(self) -> list[Any]:
         """The rows."""
         return make_rows(self.row_class, self.columns, len(self.keys)) if self.made is None else self.made
+
+    def whole_rows(self) -> list[Any]:
+        """The rows with all columns that came."""
+        return self.rows() if self.whole is None else self.whole.rows()
+
+    def whole_row(self, position: int) -> Any:
+        """One of them."""
+        data = self if self.whole is None else self.whole
+        if data.made is not None:
+            return data.made[position]
+        return make_rows(data.row_class, [[column[position]] for column in data.columns], 1)[0]
 
     @classmethod
     def of_one(cls, row: Any, key: Any, group: int, time: int | None) -> InputRows:
@@ -74,7 +89,7 @@ class InputRows:
 class KeyedInput:
     """The rows of one input."""
 
-    __slots__ = ("event_time", "key_columns", "out_of_orderness", "row_type", "zone")
+    __slots__ = ("event_time", "keeps_whole", "key_columns", "out_of_orderness", "row_type", "shape", "zone")
 
     def __init__(
         self,
@@ -84,17 +99,21 @@ class KeyedInput:
         event_time: str | None = None,
         zone: str | None = None,
         out_of_orderness: Duration | None = None,
+        shape: RowShape | None = None,
+        keeps_whole: bool = True,
     ) -> None:
         """Rows of `row_type`, by key.
 
         `zone` is the time zone of a TIMESTAMP_NTZ event time. An input without `out_of_orderness` uses the
-        operator's.
+        operator's. `shape` is what the function gets of a row; with `keeps_whole`, `InputRows` has all of it too.
         """
         self.row_type = RowType.of(row_type)
         self.key_columns = tuple(key_columns)
         self.event_time = event_time
         self.zone = zone
         self.out_of_orderness = out_of_orderness
+        self.shape = shape
+        self.keeps_whole = keeps_whole
         for column in self.key_columns:
             self.row_type.position(column)
         if event_time is not None:
@@ -108,11 +127,31 @@ class KeyedInput:
                     column=event_time,
                 )
 
+    def shaped(self, shape: RowShape | None, keeps_whole: bool) -> KeyedInput:
+        """The input with only the columns that rows of this shape, key and time need, or with all of them."""
+        row_type = self.row_type
+        if shape is not None and not keeps_whole:
+            needed = {*shape.columns, *self.key_columns, self.event_time}
+            row_type = RowType(column for column in row_type.columns if column.name in needed)
+        return KeyedInput(
+            row_type,
+            self.key_columns,
+            event_time=self.event_time,
+            zone=self.zone,
+            out_of_orderness=self.out_of_orderness,
+            shape=shape,
+            keeps_whole=keeps_whole,
+        )
+
     def read(self, batch: pa.RecordBatch, key_schema: KeySchema, grouper: Callable[[Any], int]) -> InputRows:
-        """Return the rows of a batch; rejects null keys and event times."""
+        """Return the rows of a batch; rejects null keys and event times, and nulls that the shape does not take."""
         self.check_columns(batch)
-        columns = columns_of(batch, self.row_type)
-        keys = self._keys(batch, columns, key_schema)
+        shape, whole_type = self.shape, self.row_type
+        if shape is not None and not self.keeps_whole:  # a time that the function does not get stays as it is
+            read = {*shape.columns, *self.key_columns}
+            whole_type = RowType(column for column in whole_type.columns if column.name in read)
+        columns = columns_of(batch, whole_type)
+        keys = self._keys(batch, [columns[whole_type.position(name)] for name in self.key_columns], key_schema)
         if KEY_GROUP_COLUMN in batch.schema.names:
             groups = _ints(batch.column(KEY_GROUP_COLUMN), "int32", "i")
         else:
@@ -122,16 +161,25 @@ class KeyedInput:
             parts = (batch.column(name).to_pylist() for name in (ORIGIN_COLUMN, REACHED_COLUMN))
             origins = list(zip(*parts, strict=True))
         names = batch.schema.names
-        return InputRows(
+        data = InputRows(
             keys,
             groups,
             self.times(batch),
             None,
             columns,
-            self.row_type.row_class,
+            whole_type.row_class,
             origins,
             rows_stood_for(batch) if ROWS_COLUMN in names else None,
             self._micros(batch.column(LATEST_COLUMN)) if LATEST_COLUMN in names else None,
+        )
+        if shape is None:
+            return data
+        shape.check_nulls(batch, lambda position: self._shown(batch, position))
+        return dataclasses.replace(
+            data,
+            columns=[columns[whole_type.position(name)] for name in shape.columns],
+            row_class=shape.maker,
+            whole=data if self.keeps_whole else None,
         )
 
     def check_columns(self, batch: pa.RecordBatch) -> None:
@@ -152,12 +200,11 @@ class KeyedInput:
             return None
         return _ints(batch.column(KEY_GROUP_COLUMN), "int32", "i")
 
-    def _keys(self, batch: pa.RecordBatch, columns: list[list[Any]], key_schema: KeySchema) -> list[Any]:
-        parts = [columns[self.row_type.position(name)] for name in self.key_columns]
+    def _keys(self, batch: pa.RecordBatch, parts: list[list[Any]], key_schema: KeySchema) -> list[Any]:
         for name, part in zip(self.key_columns, parts, strict=True):
             if batch.column(name).null_count:
                 raise RowTypeError(
-                    f"key column {name!r} is null in row {self._shown(columns, part.index(None))}: null is no key; "
+                    f"key column {name!r} is null in row {self._shown(batch, part.index(None))}: null is no key; "
                     f'filter such rows out, give them a key, or have a pipeline drop and count them: '
                     f'key_by(…, null_keys="drop")',
                     column=name,
@@ -173,10 +220,9 @@ class KeyedInput:
             return None
         times = batch.column(self.event_time)
         if times.null_count:
-            columns = columns_of(batch, self.row_type)
-            position = columns[self.row_type.position(self.event_time)].index(None)
+            position = times.to_pylist().index(None)
             raise RowTypeError(
-                f"event time {self.event_time!r} is null in row {self._shown(columns, position)}: filter such rows "
+                f"event time {self.event_time!r} is null in row {self._shown(batch, position)}: filter such rows "
                 f"out, or give them a time",
                 column=self.event_time,
             )
@@ -188,8 +234,8 @@ class KeyedInput:
             return _ints(_of_wall_clock(micros, self.zone), "int64", "q")
         return _ints(micros.view("int64"), "int64", "q")
 
-    def _shown(self, columns: list[list[Any]], position: int) -> str:
-        return f"{self.row_type.row(*(column[position] for column in columns))!r:.500}"
+    def _shown(self, batch: pa.RecordBatch, position: int) -> str:
+        return f"{rows_of(batch.slice(position, 1), self.row_type)[0]!r:.500}"
 
 
 def rows_stood_for(batch: pa.RecordBatch) -> int:
@@ -250,6 +296,9 @@ def read_two(
         [],
         tuple,
     )
+    if any(part.whole is not None for part in parts):
+        whole = dataclasses.replace(merged, made=_merged(order, [part.whole_rows() for part in parts]))
+        merged = dataclasses.replace(merged, whole=whole)
     return merged, order
 
 

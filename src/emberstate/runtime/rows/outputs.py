@@ -30,6 +30,7 @@ from emberstate.errors import CorruptionError, InvariantError, RowTypeError, Sta
 from emberstate.runtime.rows.arrow_rows import arrow_schema, batch_of, row_type_of, rows_of
 from emberstate.runtime.rows.columns import with_origins
 from emberstate.runtime.rows.emissions import Emissions
+from emberstate.runtime.rows.records import is_record, record_getter
 from emberstate.runtime.rows.row import Row, RowType
 from emberstate.runtime.rows.row_batches import all_tuples
 from emberstate.runtime.rows.row_checks import check_value
@@ -203,7 +204,9 @@ class OutputRows:
         if not pending:
             return
         if not all_tuples(pending, len(self.row_type.names)):
-            pending[:] = [self._as_tuple(row) for row in pending]
+            classes = set(map(type, pending))
+            getter = record_getter(classes.pop(), self.row_type.names) if len(classes) == 1 else None
+            pending[:] = map(self._as_tuple if getter is None else getter, pending)
         rows = pending if self.emissions is None else self.emissions.attach()
         try:
             self._batches.append(batch_of(rows, row_type))
@@ -221,7 +224,7 @@ class OutputRows:
                     f"{len(row)} ({row!r:.200})"
                 )
             return tuple(row)
-        if isinstance(row, Mapping):
+        if isinstance(row, Mapping) or is_record(type(row)):
             if self.row_type is None:
                 return row
             try:
@@ -230,8 +233,8 @@ class OutputRows:
                 raise error.reworded(f"{self.label}: {error}") from None
         way_out = " (yield nothing instead of None)" if row is None else ""
         raise RowTypeError(
-            f"{self.label}: a row is a tuple or a dict, found {type(row).__name__} ({row!r:.100}){way_out}; for a "
-            f"single column yield (value,)"
+            f"{self.label}: a row is a tuple, a dict or a dataclass, found {type(row).__name__} ({row!r:.100})"
+            f"{way_out}; for a single column yield (value,)"
         )
 
 

@@ -38,6 +38,7 @@ from weakref import WeakValueDictionary
 
 from emberstate.errors import RowTypeError, StateDeclarationError
 from emberstate.runtime.rows.data_types import Column, DataType, check_columns, parse_schema, parse_type, schema_text
+from emberstate.runtime.rows.records import is_record, record_columns, record_names
 from emberstate.runtime.rows.row_checks import CLASSES
 
 # Python's own accessor of a named tuple's field: nothing else is as fast.
@@ -188,8 +189,8 @@ class RowType:
         return found
 
     @classmethod
-    def of(cls, schema: RowType | str | Sequence[tuple[str, str | DataType]]) -> RowType:
-        """The row type of a schema string, or of (name, type) pairs.
+    def of(cls, schema: RowType | str | type[Any] | Sequence[tuple[str, str | DataType]]) -> RowType:
+        """The row type of a schema string, of (name, type) pairs, or of a dataclass, NamedTuple or `msgspec.Struct`.
 
         >>> RowType.of([("card", "string"), ("n", "int")]) == RowType.of("card string, n int")
         True
@@ -198,6 +199,8 @@ class RowType:
             return schema
         if isinstance(schema, str):
             return cls(parse_schema(schema))
+        if is_record(schema):
+            return cls(record_columns(schema))  # type: ignore[arg-type]
         try:
             pairs = [(name, type_) for name, type_ in schema]
         except (TypeError, ValueError):
@@ -214,12 +217,16 @@ class RowType:
         return self.row_class(*values)
 
     def coerce(self, value: Any) -> Row:
-        """Return the row of a tuple, a dict by column name, or a row."""
+        """Return the row of a tuple, of a dict, dataclass or `msgspec.Struct` by column name, or of a row."""
         if isinstance(value, Mapping):
             return self.row_class(*self._by_name(value))
+        if is_record(type(value)) and not isinstance(value, tuple):
+            names = record_names(type(value))
+            return self.row_class(*self._by_name({name: getattr(value, name) for name in names}))
         if not isinstance(value, tuple):
             raise RowTypeError(
-                f"a row of ({self.schema}) is a tuple or a dict, found {value!r:.100}", found=type(value).__qualname__
+                f"a row of ({self.schema}) is a tuple, a dict or a dataclass, found {value!r:.100}",
+                found=type(value).__qualname__,
             )
         return self.row(*value)
 

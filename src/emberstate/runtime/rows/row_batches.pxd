@@ -9,16 +9,67 @@ cdef extern from "Python.h":
     PyObject* PyTuple_GET_ITEM(object, Py_ssize_t)
     Py_ssize_t PyTuple_GET_SIZE(object)
     bint PyTuple_Check(object)
+    bint PyType_Check(object)
+    char* PyBytes_AS_STRING(object)
+    object PyObject_Vectorcall(object, PyObject**, size_t, PyObject*)
 
 cdef extern from *:
     """
     static PyObject* emberstate_alloc(PyObject* type, Py_ssize_t items) {
         return ((PyTypeObject*)type)->tp_alloc((PyTypeObject*)type, items);
     }
+    #include <structmember.h>
+    static Py_ssize_t emberstate_offset(PyObject* slot) {
+        PyMemberDef* member;
+        if (Py_TYPE(slot) != &PyMemberDescr_Type) return -1;
+        member = ((PyMemberDescrObject*)slot)->d_member;
+        return member->type == T_OBJECT_EX && !(member->flags & READONLY) ? member->offset : -1;
+    }
+    static void emberstate_fill(PyObject* row, Py_ssize_t offset, PyObject* value) {
+        Py_INCREF(value);
+        *(PyObject**)((char*)row + offset) = value;  // of a new object: it was empty
+    }
     """
     object emberstate_alloc(object, Py_ssize_t)
+    Py_ssize_t emberstate_offset(object)
+    void emberstate_fill(object, Py_ssize_t, object)
+
+cdef class RowMaker:
+    cdef readonly object row_class
+    cdef readonly object make
+    cdef bytes offsets
+
+cdef inline bytes slot_offsets(tuple slots):
+    cdef Py_ssize_t offset
+    cdef list found = []
+    for slot in slots:
+        offset = emberstate_offset(slot)
+        if offset < 0:
+            return b""
+        found.append((<char*>&offset)[:sizeof(Py_ssize_t)])
+    return b"".join(found)
+
+cdef inline object made_row(RowMaker maker, list columns, Py_ssize_t position):
+    cdef Py_ssize_t width = len(columns)
+    cdef Py_ssize_t i
+    cdef Py_ssize_t* offsets
+    cdef PyObject* values[32]
+    cdef object row
+    if len(maker.offsets):
+        offsets = <Py_ssize_t*>PyBytes_AS_STRING(maker.offsets)
+        row = emberstate_alloc(maker.row_class, 0)
+        for i in range(width):
+            emberstate_fill(row, offsets[i], <object>PyList_GET_ITEM(<object>PyList_GET_ITEM(columns, i), position))
+        return row
+    if width > 32:
+        return maker.make(*[column[position] for column in columns])
+    for i in range(width):  # borrowed from the columns
+        values[i] = PyList_GET_ITEM(<object>PyList_GET_ITEM(columns, i), position)
+    return PyObject_Vectorcall(maker.make, values, width, NULL)
 
 cdef inline object new_row(object row_class, list columns, Py_ssize_t position):
+    if not PyType_Check(row_class):
+        return made_row(<RowMaker?>row_class, columns, position)
     # Filled in place: tuple.__new__ would make a tuple of the values first and copy it.
     cdef Py_ssize_t width = len(columns)
     cdef object row = emberstate_alloc(row_class, width)

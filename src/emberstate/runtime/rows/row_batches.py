@@ -18,9 +18,14 @@ _UTC = UTC
 
 if not cython.compiled:  # compiled, the .pxd file has these as C functions
 
-    def new_row(row_class: type[Any], columns: list[list[Any]], position: int) -> Any:
-        """Return the row at `position` of the columns."""
-        return tuple.__new__(row_class, [column[position] for column in columns])
+    def new_row(row_class: Any, columns: list[list[Any]], position: int) -> Any:
+        """Return the row at `position` of the columns; `row_class` is a class of tuples, or a `RowMaker`."""
+        values = [column[position] for column in columns]
+        return tuple.__new__(row_class, values) if isinstance(row_class, type) else row_class.make(*values)
+
+    def slot_offsets(slots: tuple[Any, ...]) -> bytes:
+        """Return where an object has its slots, for C; interpreted, nowhere."""
+        return b""
 
     def width_of(row: Any) -> int:
         """Return the number of values of a row, or -1 if it is not a tuple."""
@@ -37,7 +42,26 @@ if not cython.compiled:  # compiled, the .pxd file has these as C functions
         return (_EPOCH + timedelta(microseconds=micros)).replace(tzinfo=zone)
 
 
-def make_rows(row_class: type[Any], columns: list[list[Any]], count: cython.Py_ssize_t) -> list[Any]:
+class RowMaker:
+    """Makes rows that are no plain tuples, of the values of their columns in order.
+
+    `slots` are those of `row_class` that take the values: if there are any, making a row does nothing else. Compiled,
+    they are filled without a call; otherwise rows are what `make` returns.
+    """
+
+    __slots__ = ("make", "offsets", "row_class")
+
+    row_class: type[Any]
+    make: Any
+    offsets: bytes
+
+    def __init__(self, row_class: type[Any], make: Any, slots: tuple[Any, ...]) -> None:
+        self.row_class = row_class
+        self.make = make
+        self.offsets = slot_offsets(slots)
+
+
+def make_rows(row_class: Any, columns: list[list[Any]], count: cython.Py_ssize_t) -> list[Any]:
     """Return the rows of columns that have `count` values each."""
     i: cython.Py_ssize_t
     rows: list[Any] = []

@@ -37,7 +37,7 @@ from emberstate.runtime.rows.row import RowType
 from emberstate.runtime.windows.assigners import SessionWindows, SlidingWindows, TumblingWindows
 from emberstate.spark.driver.aggregate_columns import RowColumns, combined, single
 from emberstate.spark.driver.input_partitions import as_if_grouped
-from emberstate.spark.driver.keyed_frame import event_micros
+from emberstate.spark.driver.keyed_frame import event_micros, narrowed
 from emberstate.spark.plan.aggregate_stage import AggregateStagePlan
 from emberstate.spark.plan.pipeline import PipelinePlan
 
@@ -222,7 +222,8 @@ def needed_columns(frame: DataFrame, plan: PipelinePlan, row_type: RowType) -> D
     """
     stage = plan.stages[0]
     if not isinstance(stage, AggregateStagePlan):
-        return frame
+        spec = stage.spec(row_type, {}, parallelism=1, max_parallelism=plan.max_parallelism)
+        return narrowed(frame, spec.inputs[0])
     needed = combined_frame(stage, row_type, follows=False).needed
     return frame if len(needed) == len(row_type.names) else frame.select(*(quoted(name) for name in needed))
 

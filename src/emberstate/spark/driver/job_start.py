@@ -45,7 +45,7 @@ def stage_specs(
     ]
     for number, stage in enumerate(plan.stages):
         spec = stage.spec(rows, others, parallelism=parallelism, max_parallelism=plan.max_parallelism)
-        if follows[number] and isinstance(stage, AggregateStagePlan):
+        if follows[number]:
             spec = stage.of_held_rows(spec, rows)
         followed = any(follows[number + 1 : number + 2])
         specs.append(

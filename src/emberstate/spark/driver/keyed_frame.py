@@ -26,6 +26,7 @@ from emberstate.runtime.rows.columns import (
     KEY_GROUP_COLUMN,
     MICROS_COLUMN,
     ORDER_COLUMN,
+    RESERVED,
     ROW_COLUMNS,
     SLOT_COLUMN,
     quoted,
@@ -51,6 +52,23 @@ def input_row_types(plan: PipelinePlan, df: DataFrame) -> tuple[RowType, dict[st
         )
     types: list[Any] = [df.schema[column].dataType for column in ROW_COLUMNS]
     return row_type_of_frame(types[0], where), {name: row_type_of_frame(types[1], f"input {name!r}")}
+
+
+def only_needed(plan: PipelinePlan, first: DataFrame, second: DataFrame) -> tuple[DataFrame, DataFrame]:
+    """Two inputs, each with the columns that its rows need; a broadcast input has all."""
+    row_types = [row_type_of_frame(frame.schema, f"pipeline {plan.name!r}") for frame in (first, second)]
+    others = {} if plan.other_input is None else {plan.other_input: row_types[1]}
+    spec = plan.stages[0].spec(row_types[0], others, parallelism=1, max_parallelism=plan.max_parallelism)
+    frames = [narrowed(frame, input) for frame, input in zip((first, second), spec.inputs, strict=False)]
+    return frames[0], frames[1] if len(frames) > 1 else second
+
+
+def narrowed(frame: DataFrame, input: KeyedInput) -> DataFrame:
+    """The columns that rows of a function need, and those that the library has added."""
+    if input.shape is None:
+        return frame
+    kept = [name for name in frame.columns if name in input.row_type.names or name in RESERVED]
+    return frame if len(kept) == len(frame.columns) else frame.select(*(quoted(name) for name in kept))
 
 
 def tagged(first: DataFrame, second: DataFrame) -> DataFrame:
@@ -81,6 +99,8 @@ def keyed_frame(frame: DataFrame, stage: StageSpec, anchor: DataFrame | None) ->
     order: list[str] = []
     if stage.has_broadcast:
         order.append(INPUT_COLUMN)
+    elif len(stage.inputs) == 1:
+        frame = narrowed(frame, stage.inputs[0])
     keyed = frame.withColumn(KEY_GROUP_COLUMN, _by_input(stage, _key_group))
     has_order = ORDER_COLUMN in frame.columns  # partial rows have one
     if stage.follows:

@@ -6,11 +6,12 @@ Thread safety: immutable.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from emberstate.errors import StateDeclarationError
 from emberstate.runtime.functions.function import ProcessFunction
+from emberstate.runtime.operator.shaped_inputs import main_output
 from emberstate.spark.plan.aggregate_stage import AggregateStagePlan
 from emberstate.spark.plan.stage import InputPlan, NullKeys, StagePlan, as_columns, as_row_type
 from emberstate.units import Duration, as_duration
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from emberstate.runtime.rows.row import RowType
     from emberstate.runtime.windows.windowed_rows import WindowedRows
 
-    Schema = RowType | str | StructType
+    Schema = RowType | str | StructType | type[Any]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -66,6 +67,7 @@ class NextStage:
         out_of_orderness: Duration | None,
         zone: str | None,
         idle_timeout: Duration | None,
+        input_columns: Sequence[str] | None,
     ) -> NextStage:
         """Add a second keyed input."""
         self._check_other(name)
@@ -80,6 +82,7 @@ class NextStage:
             null_keys=self.input.null_keys,
             out_of_orderness=out_of_orderness,
             idle_timeout=idle_timeout,
+            columns=_names(input_columns, f"input {name!r}"),
         )
         return dataclasses.replace(self, second=(name, plan))
 
@@ -101,6 +104,7 @@ class NextStage:
         schema: Schema | None,
         side_outputs: Mapping[str, Schema],
         late_output: str | None,
+        columns: Sequence[str] | None,
     ) -> StagePlan:
         """The stage, complete."""
         if not self.has_key:
@@ -115,10 +119,10 @@ class NextStage:
         return StagePlan(
             name=name,
             function=function,
-            input=self.input,
+            input=dataclasses.replace(self.input, columns=_names(columns, f"stage {name!r}")),
             second=self.second,
             broadcast=self.broadcast,
-            output=as_row_type(schema, f"stage {name!r}"),
+            output=_output(function, as_row_type(schema, f"stage {name!r}"), name),
             side_outputs={side: given for side, given in sides.items() if given is not None},
             late_output=late_output,
             out_of_orderness=self.out_of_orderness,
@@ -149,6 +153,27 @@ class NextStage:
             out_of_orderness=self.out_of_orderness,
             idle_timeout=self.idle_timeout,
         )
+
+
+def _names(columns: Sequence[str] | None, where: str) -> tuple[str, ...] | None:
+    if columns is None:
+        return None
+    if isinstance(columns, str) or not columns or not all(isinstance(name, str) for name in columns):
+        raise StateDeclarationError(
+            f'{where}: columns takes names of columns, as in columns=["card", "amount"]; got {columns!r:.200}',
+            option="columns",
+            found=columns,
+        )
+    return tuple(columns)
+
+
+def _output(function: Any, given: RowType | None, stage: str) -> RowType | None:
+    if not isinstance(function, ProcessFunction):
+        return given  # StagePlan refuses it
+    try:
+        return main_output(function, given, f"stage {stage!r}")
+    except StateDeclarationError as error:
+        raise error.located(operator=stage) from None
 
 
 def _check_durations(out_of_orderness: Duration | None, idle_timeout: Duration | None) -> None:

@@ -9,15 +9,18 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from emberstate.checkpoint.restore.choices import NO_CHOICES, RestoreChoices
 from emberstate.errors import StateDeclarationError
 from emberstate.runtime.functions.function import KeyedBroadcastProcessFunction, KeyedCoProcessFunction, ProcessFunction
+from emberstate.runtime.functions.row_annotations import row_classes
+from emberstate.runtime.operator.shaped_inputs import broadcast_shape, shaped_inputs
 from emberstate.runtime.operator.stage_spec import StageSpec
 from emberstate.runtime.rows.columns import RESERVED
 from emberstate.runtime.rows.keyed_input import KeyedInput
 from emberstate.runtime.rows.outputs import MAIN
+from emberstate.runtime.rows.records import is_record
 from emberstate.runtime.rows.row import RowType
 from emberstate.units import Duration
 
@@ -35,6 +38,8 @@ class InputPlan:
     event_time: str | None = None
     zone: str | None = None
     null_keys: NullKeys = "refuse"
+    #: The columns that rows have for the function, given by hand; None: as its annotations say, or all.
+    columns: tuple[str, ...] | None = None
     #: Of a second input; None: that of the first.
     out_of_orderness: Duration | None = None
     idle_timeout: Duration | None = None
@@ -103,6 +108,10 @@ class KeyedStagePlan(abc.ABC):
     ) -> StageSpec:
         """The stage with the columns of its inputs; raises if they do not fit."""
 
+    @abc.abstractmethod
+    def of_held_rows(self, stage: StageSpec, input: RowType) -> StageSpec:
+        """The stage where rows of `input` wait in the slots until the watermark has passed them."""
+
     def never_idle(self) -> Self:
         """The stage without idle timeouts."""
         second = self.second and (self.second[0], dataclasses.replace(self.second[1], idle_timeout=None))
@@ -142,6 +151,7 @@ class StagePlan(KeyedStagePlan):
                 f"{type(function).__qualname__}",
                 operator=self.name,
             )
+        row_classes(function)  # raises for an annotation that rows cannot come as
 
     @property
     def has_output(self) -> bool:
@@ -171,15 +181,14 @@ class StagePlan(KeyedStagePlan):
     ) -> StageSpec:
         """The stage with the columns of its inputs; raises if they do not fit."""
         label = f"stage {self.name!r}"
-        inputs = [self.input.with_columns(first, label)]
-        if self.second is not None:
-            name, plan = self.second
-            inputs.append(plan.with_columns(_named(others, name, label), f"{label}, input {name!r}"))
+        broadcast = None if self.broadcast is None else _named(others, self.broadcast, label)
         return StageSpec(
             name=self.name,
             function=self.function,
-            inputs=tuple(inputs),
-            broadcast=None if self.broadcast is None else _named(others, self.broadcast, label),
+            # Late rows go to their output as they came.
+            inputs=self._inputs(first, others, whole=self.late_output is not None),
+            broadcast=broadcast,
+            broadcast_shape=broadcast_shape(self.function, broadcast, label),
             output=self.output,
             side_outputs=self.side_outputs,
             late_output=self.late_output,
@@ -187,6 +196,22 @@ class StagePlan(KeyedStagePlan):
             parallelism=parallelism,
             max_parallelism=max_parallelism,
         )
+
+    def of_held_rows(self, stage: StageSpec, input: RowType) -> StageSpec:
+        """The stage where rows wait in the slots: as they are, whatever the function gets of them."""
+        return dataclasses.replace(stage, inputs=self._inputs(input, {}, whole=True))
+
+    def _inputs(self, first: RowType, others: Mapping[str, RowType], *, whole: bool) -> tuple[KeyedInput, ...]:
+        label = f"stage {self.name!r}"
+        plans, inputs = [self.input], [self.input.with_columns(first, label)]
+        if self.second is not None:
+            name, plan = self.second
+            plans.append(plan)
+            inputs.append(plan.with_columns(_named(others, name, label), f"{label}, input {name!r}"))
+        try:
+            return shaped_inputs(self.function, inputs, [plan.columns for plan in plans], label, whole=whole)
+        except StateDeclarationError as error:
+            raise error.located(operator=self.name) from None
 
 
 def _named(others: Mapping[str, RowType], name: str, label: str) -> RowType:
@@ -226,11 +251,12 @@ def row_type_of_frame(schema: StructType, where: str) -> RowType:
         raise
 
 
-def as_row_type(schema: RowType | str | StructType | None, where: str) -> RowType | None:
-    """The row type of a schema as users give it: a string such as "card string, n int", a StructType, or a RowType."""
-    if schema is None or isinstance(schema, RowType | str):
-        return None if schema is None else RowType.of(schema)
-    return row_type_of_frame(schema, where)
+def as_row_type(schema: RowType | str | StructType | type[Any] | None, where: str) -> RowType | None:
+    """The row type of a schema as users give it: a string such as "card string, n int", a StructType, a RowType, or a
+    dataclass, NamedTuple or `msgspec.Struct`."""
+    if schema is None or isinstance(schema, RowType | str) or is_record(schema):
+        return None if schema is None else RowType.of(schema)  # type: ignore[arg-type]
+    return row_type_of_frame(schema, where)  # type: ignore[arg-type]
 
 
 def as_columns(columns: Sequence[str]) -> tuple[str, ...]:
