@@ -54,6 +54,24 @@ def test_examples_are_shown(built: Path) -> None:
 
 
 @pytest.mark.long
+def test_parameters_are_a_table(built: Path) -> None:
+    """Catches: the `Args` of a docstring run together into one paragraph."""
+    text = (built / "api" / "spark.html").read_text(encoding="utf-8")
+    assert "Args:" not in text and "Raises:\n" not in text
+    assert re.search(r"<td>\s*<code>max_parallelism</code>\s*</td>", text)
+
+
+@pytest.mark.long
+def test_the_navigation_names_every_page_of_its_list(built: Path) -> None:
+    """Catches: a page that the navigation hides behind the title of its section."""
+    listed = re.findall(r"^ +- (?:[^:]+: )?(\S+)\.md$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
+    text = (built / "house.html").read_text(encoding="utf-8")
+    links = set(re.findall(r'href="([^"#]+)" class="md-nav__link"', text))
+    pages = {f"{page}.html".replace("README.html", "index.html") for page in listed} - {"house.html"}
+    assert len(pages) > 20 and pages <= links | {"index.html"}
+
+
+@pytest.mark.long
 def test_the_site_fetches_nothing(built: Path) -> None:
     """Catches: a font, script or style sheet from the network, which tells others what is read, and fails offline."""
     pages = list(built.rglob("*.html"))
