@@ -91,7 +91,7 @@ class LocalStages:
             stage = self._specs[number]
             row_type = stage.handed_on if output.name == MAIN else stage.row_types[output.name]
             assert row_type is not None
-            found = read_output(read_ref(self._plan.backend.open_storage(), output.place), row_type)
+            found = read_output(read_ref(self._plan.backend.open_storage(), output.place), row_type, output.format)
             self.outputs.setdefault((output.operator, output.name), []).extend(found)
 
     def _prepare(self, begun: Transaction, rows: Sequence[Any], end: int | None) -> list[Acknowledgement]:

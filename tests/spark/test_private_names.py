@@ -21,14 +21,20 @@ SOURCE = Path(__file__).parents[2] / "src" / "emberstate" / "spark"
 #: Class of the JVM → its methods that are called.
 METHODS: Final = {
     "org.apache.spark.SparkContext": ("conf", "getExecutorIds", "makeRDD", "statusStore"),
-    "org.apache.spark.api.python.PythonUtils": ("toSeq",),
-    "org.apache.spark.sql.catalyst.InternalRow": (),
+    "org.apache.spark.api.python.PythonUtils": ("toScalaMap", "toSeq"),
+    "org.apache.spark.paths.SparkPath": ("fromUri",),
+    "org.apache.spark.sql.catalyst.FileSourceOptions": (),
+    "org.apache.spark.sql.catalyst.InternalRow": ("empty",),
     "org.apache.spark.sql.catalyst.expressions.GenericInternalRow": (),
     "org.apache.spark.sql.catalyst.plans.physical.HashPartitioning": (),
     "org.apache.spark.sql.classic.Dataset": ("ofRows", "queryExecution"),
     "org.apache.spark.sql.classic.SparkSession": (
         "internalCreateDataFrame", "sessionState", "sessionUUID", "sharedState",
     ),
+    "org.apache.spark.sql.execution.datasources.FilePartition": (),
+    "org.apache.spark.sql.execution.datasources.FileScanRDD": (),
+    "org.apache.spark.sql.execution.datasources.PartitionedFile": (),
+    "org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat": ("buildReaderWithPartitionValues",),
     "org.apache.spark.sql.execution.LogicalRDD": ("makeCopy", "output", "productArity", "productElement", "rdd"),
     "org.apache.spark.sql.execution.QueryExecution": ("logical", "sparkPlan", "toRdd"),
     "org.apache.spark.sql.execution.SparkPlan": ("children",),
@@ -36,8 +42,9 @@ METHODS: Final = {
     "org.apache.spark.sql.execution.streaming.runtime.StreamExecution": (
         "id", "lastExecution", "offsetLog", "runId", "sparkSessionForStream",
     ),
-    "org.apache.spark.sql.internal.SessionState": ("newHadoopConf",),
+    "org.apache.spark.sql.internal.SessionState": ("newHadoopConf", "newHadoopConfWithOptions"),
     "org.apache.spark.sql.internal.SharedState": ("activeStreamingQueries",),
+    "org.apache.spark.sql.types.StructType": ("fromDDL",),
     "org.apache.spark.status.AppStatusStore": ("executorList",),
 }  # fmt: skip
 #: Where a plan over rows has what the library replaces in it.

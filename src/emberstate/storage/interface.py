@@ -57,6 +57,8 @@ class Storage(abc.ABC):
 
     #: Whether other processes reach the same files by `describe`.
     shared: bool = True
+    #: The directory of a local or shared file system whose files these are; None if they are no files.
+    directory: str | None = None
 
     @abc.abstractmethod
     def write_new(self, path: str, data: BytesLike | Sequence[BytesLike]) -> None:

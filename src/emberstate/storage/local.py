@@ -70,6 +70,7 @@ class LocalStorage(BaseStorage):
     ) -> None:
         super().__init__(writer)
         self._root = Path(os.path.realpath(root))
+        self.directory = str(self._root)
         self._disk = FileSystem() if file_system is None else file_system
         # Both guarded by _lock: durable directories (invariant 2), and how often the sync of a directory failed.
         self._durable: set[Path] = set()

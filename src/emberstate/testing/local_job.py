@@ -276,7 +276,8 @@ class LocalJob:
         rows: dict[str, list[Row]] = {}
         for output in manifest.outputs:
             content: Any = read_ref(self.storage, output.place)
-            rows.setdefault(output.name, []).extend(read_output(content, self.spec.row_types[output.name]))
+            found = read_output(content, self.spec.row_types[output.name], output.format)
+            rows.setdefault(output.name, []).extend(found)
         return rows
 
     def _new_slot(self) -> OperatorSlot:

@@ -16,7 +16,7 @@ from emberstate.errors import CorruptionError
 from emberstate.runtime.rows.arrow_rows import arrow_schema, batch_of
 from emberstate.runtime.rows.outputs import write_output
 from emberstate.runtime.rows.row import RowType
-from emberstate.spark.driver.outputs import DRIVER_BYTES, output_frame
+from emberstate.spark.driver.outputs import DRIVER_BYTES, StoredOutput, output_frame
 from emberstate.storage.checksums import checksum
 
 pytestmark = pytest.mark.spark
@@ -47,9 +47,9 @@ def test_hostile_outputs_are_refused_on_the_driver_and_in_tasks(spark: Any, tmp_
     backend = es.FsStateBackend(tmp_path)
     for content in (bomb(), astray(3), write_output([], RowType.of("word bigint")), b"nothing"):
         with pytest.raises(CorruptionError):
-            output_frame(spark, [content], WORDS, backend)
+            output_frame(spark, [StoredOutput(content)], WORDS, backend)
     large = astray(DRIVER_BYTES)
     backend.open_storage().write_new("output/000001/x", large)
     place = FileRef("output/000001/x", len(large), checksum(large))
     with pytest.raises(PythonException, match=r"CorruptionError.*output/000001/x"):
-        output_frame(spark, [place], WORDS, backend).collect()
+        output_frame(spark, [StoredOutput(place)], WORDS, backend).collect()

@@ -180,7 +180,8 @@ class Job:
         storage = self.backend.open_storage()
         rows: dict[str, int] = {}
         for output in manifest.outputs:
-            rows.update(read_output(read_ref(storage, output.place), self.spec.row_types[output.name]))
+            content, row_type = read_ref(storage, output.place), self.spec.row_types[output.name]
+            rows.update(read_output(content, row_type, output.format))
         return rows
 
 

@@ -39,7 +39,7 @@ from emberstate.checkpoint.manifest.chain import DEFAULT_POLICY, ChainPolicy, Re
 from emberstate.checkpoint.manifest.incarnation import check_newest, claim, fenced, newest
 from emberstate.checkpoint.manifest.intent import Intent, fix
 from emberstate.checkpoint.manifest.layout import manifest_path, new_id
-from emberstate.checkpoint.manifest.model import Batch, Holder, Idle, Manifest, Parent, SlotChain, Stage
+from emberstate.checkpoint.manifest.model import Batch, Holder, Idle, Manifest, Parent, SlotChain, Stage, requirements
 from emberstate.checkpoint.manifest.open_files import create_surely, read_ref
 from emberstate.checkpoint.restore.operators import OperatorSpec
 from emberstate.clock import Clock, SystemClock
@@ -310,6 +310,7 @@ class CheckpointCoordinator:
             outputs=state.outputs,
             stages=self._stages,
             micros=dict(micros or {}),
+            requires=requirements(state.outputs),
         )
         if bundle.parts:
             self._storage.write_new(bundle.path, bundle.parts)

@@ -24,6 +24,7 @@ from emberstate.checkpoint.manifest.model import (
     Micros,
     Name,
     Number,
+    OutputFormat,
     SlotChain,
 )
 from emberstate.errors import CorruptionError
@@ -87,6 +88,7 @@ class WrittenOutput(Message, frozen=True):
     rows: Number
     content: bytes | None = None
     place: FileRef | None = None
+    format: OutputFormat = "arrow"
 
 
 class Acknowledgement(Message, frozen=True, kw_only=True):

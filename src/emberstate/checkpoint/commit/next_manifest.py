@@ -63,7 +63,9 @@ class NextState:
             msgspec.structs.replace(operator, slots=tuple(self._slots(operator))) for operator in latest.operators
         )
         self.outputs = tuple(
-            Output(operator, output.name, slot, output.rows, bundle.ref(output.content, output.place))
+            Output(
+                operator, output.name, slot, output.rows, bundle.ref(output.content, output.place), output.format
+            )
             for (operator, slot), acknowledgement in self._acknowledged.items()
             for output in acknowledgement.outputs
         )

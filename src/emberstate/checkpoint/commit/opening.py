@@ -14,7 +14,7 @@ from emberstate.checkpoint.manifest.catalogue import read_savepoint
 from emberstate.checkpoint.manifest.incarnation import check_newest
 from emberstate.checkpoint.manifest.invariants import open_manifest
 from emberstate.checkpoint.manifest.layout import manifest_path, new_id
-from emberstate.checkpoint.manifest.model import Batch, Holder, Manifest, Operator, Parent
+from emberstate.checkpoint.manifest.model import Batch, Holder, Manifest, Operator, Parent, requirements
 from emberstate.checkpoint.manifest.pins import check_not_condemned
 from emberstate.checkpoint.restore.operators import OperatorSpec, opened_operators
 from emberstate.clock import Clock
@@ -73,6 +73,7 @@ class Opening:
             outputs=outputs or (),
             stages=() if before is None else before.stages,
             delivered=outputs is None,
+            requires=requirements(outputs or ()),
         )
         open_manifest(manifest.to_bytes(), "the checkpoint to be opened")  # never write what no reader accepts
         if before is not None:

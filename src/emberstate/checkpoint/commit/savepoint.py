@@ -88,6 +88,7 @@ def make_savepoint(
             stages=(),
             delivered=False,
             location="",
+            requires=(),  # so far only outputs require something
         )
     publish(target, name, saved)
     return saved

@@ -20,7 +20,7 @@ from __future__ import annotations
 import dataclasses
 import errno
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final, Literal
 
 from emberstate.checkpoint.commit.background_writer import BackgroundStatistics, BackgroundWriter
@@ -31,7 +31,7 @@ from emberstate.checkpoint.files.writer import BaseWriter, WrittenFile, write_de
 from emberstate.checkpoint.manifest.chain import DEFAULT_POLICY, ChainPolicy, Rewrite
 from emberstate.checkpoint.manifest.decisions import NO_PAST_CHOICES, PastChoices
 from emberstate.checkpoint.manifest.layout import new_id, output_path, state_path
-from emberstate.checkpoint.manifest.model import FileRef
+from emberstate.checkpoint.manifest.model import FileRef, OutputFormat
 from emberstate.checkpoint.manifest.open_files import open_state_file, store_file
 from emberstate.checkpoint.restore.choices import RestoreChoices
 from emberstate.checkpoint.restore.file_slice import FileSlice
@@ -128,8 +128,12 @@ class SlotCheckpoint:
         input_times: tuple[int | None, ...] = (),
         counts: dict[str, int] | None = None,
         attempt: str | None = None,
+        parquet: Collection[str] = (),
     ) -> Acknowledgement:
         """Make the transaction's changes and its outputs (name, rows, content) durable.
+
+        The contents of the outputs that `parquet` names are Parquet files, and get files of their own; the others are
+        Arrow streams.
 
         `attempt` names the prepared state (default: a new id). Slots that hold the same state, as all do with
         broadcast state, pass the same name, so that all of them can start from what one prepared. A name must never be
@@ -155,7 +159,9 @@ class SlotCheckpoint:
             attempt=attempt,
             started_from=self._attempt,
             state=written,
-            outputs=tuple(self._output(task, *output) for output in outputs),
+            outputs=tuple(
+                self._output(task, *output, "parquet" if output[0] in parquet else "arrow") for output in outputs
+            ),
             rewrite=self._rewrite,
             rewriting=self._rewriting(),
             max_event_time=max_event_time,
@@ -308,8 +314,11 @@ class SlotCheckpoint:
         content, place = self._stored(state_path(task.holder.incarnation, ident), file.data)
         return WrittenState(ident, kind, task.chain.groups, file.seal, content, place)
 
-    def _output(self, task: SlotTask, name: str, rows: int, data: bytes) -> WrittenOutput:
-        return WrittenOutput(name, rows, *self._stored(output_path(task.holder.incarnation, new_id()), data))
+    def _output(self, task: SlotTask, name: str, rows: int, data: bytes, format: OutputFormat) -> WrittenOutput:
+        path = output_path(task.holder.incarnation, new_id())
+        if format == "parquet" and self._storage is not None:
+            return WrittenOutput(name, rows, None, store_file(self._storage, path, [data]), format)
+        return WrittenOutput(name, rows, *self._stored(path, data), format)
 
     def _stored(self, path: str, data: bytes) -> tuple[bytes | None, FileRef | None]:
         if self._storage is None or len(data) <= self._inline_bytes:

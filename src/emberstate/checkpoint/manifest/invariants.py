@@ -17,13 +17,20 @@ from typing import Final
 from emberstate.checkpoint.manifest.decisions import FileDecisions, PastChoices
 from emberstate.checkpoint.manifest.envelope import open_sealed, parse
 from emberstate.checkpoint.manifest.layout import CHECKPOINTS, OUTPUT, SAVEPOINTS, STATE
-from emberstate.checkpoint.manifest.model import FileRef, Groups, Manifest, Operator, SlotChain
+from emberstate.checkpoint.manifest.model import (
+    PARQUET_OUTPUTS,
+    FileRef,
+    Groups,
+    Manifest,
+    Operator,
+    SlotChain,
+)
 from emberstate.errors import CorruptionError, EmberstateError, RestoreRefusedError
 from emberstate.keygroups import KeySchema, check_max_parallelism
 from emberstate.storage.paths import is_path
 
-#: What this reader supports beyond version 1: nothing yet.
-KNOWN_REQUIREMENTS: Final[frozenset[str]] = frozenset()
+#: What this reader supports beyond version 1.
+KNOWN_REQUIREMENTS: Final[frozenset[str]] = frozenset({PARQUET_OUTPUTS})
 
 _FOLDERS: Final = (STATE, OUTPUT, CHECKPOINTS, SAVEPOINTS)
 

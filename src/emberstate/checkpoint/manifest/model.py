@@ -9,7 +9,7 @@ Thread safety: values are immutable.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
@@ -100,7 +100,13 @@ class Operator(msgspec.Struct, frozen=True, omit_defaults=True):
         return len(self.slots)
 
 
-class Output(msgspec.Struct, frozen=True):
+#: How the rows of an output are written: an Arrow stream, or a Parquet file of its own.
+OutputFormat = Literal["arrow", "parquet"]
+#: What a reader of a manifest with Parquet outputs must support.
+PARQUET_OUTPUTS: Final = "parquet outputs"
+
+
+class Output(msgspec.Struct, frozen=True, omit_defaults=True):
     """Rows that a slot emitted, stored as long as the checkpoint that names them."""
 
     operator: Name
@@ -108,6 +114,7 @@ class Output(msgspec.Struct, frozen=True):
     slot: Number
     rows: Number
     place: FileRef
+    format: OutputFormat = "arrow"
 
 
 class Stage(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -238,6 +245,11 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         """Return a description for messages."""
         batch = "before the first batch" if self.batch is None else f"after batch {self.batch.id}"
         return f"checkpoint {self.number} of job {self.job!r} ({self.kind}, {batch}, written by {self.writer})"
+
+
+def requirements(outputs: Iterable[Output]) -> tuple[str, ...]:
+    """What a reader of a manifest with these outputs must support."""
+    return (PARQUET_OUTPUTS,) if any(output.format == "parquet" for output in outputs) else ()
 
 
 def plain(manifest: Manifest) -> dict[str, Any]:

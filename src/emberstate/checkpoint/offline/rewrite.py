@@ -96,7 +96,7 @@ def rewrite_savepoint(
                 for operator in manifest.operators
             ]
             operators = tuple(writer.write() for writer in written)
-        result = msgspec.structs.replace(manifest, operators=operators, outputs=())
+        result = msgspec.structs.replace(manifest, operators=operators, outputs=(), requires=())
         check_manifest(result, "the rewritten savepoint")
         with CheckpointReader(target, result) as reader:
             for writer, operator in zip(written, operators, strict=True):

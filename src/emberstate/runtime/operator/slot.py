@@ -22,13 +22,14 @@ from collections.abc import Callable, Mapping, Sequence
 
 from emberstate.checkpoint.backends import StateBackend
 from emberstate.checkpoint.commit.messages import Acknowledgement, SlotTask
-from emberstate.checkpoint.commit.slot import SlotCheckpoint, SlotStatistics, Start
+from emberstate.checkpoint.commit.slot import INLINE_BYTES, SlotCheckpoint, SlotStatistics, Start
 from emberstate.checkpoint.manifest.chain import DEFAULT_POLICY, ChainPolicy
 from emberstate.errors import InvariantError, LifecycleError, StateDeclarationError, UserFunctionError
 from emberstate.keygroups import KeyGroupRange, KeySchema
 from emberstate.runtime.operator.operator import KeyedOperator
 from emberstate.runtime.operator.snapshot import OperatorSnapshot
 from emberstate.runtime.rows.outputs import MAIN, OutputRows, TransactionResult, write_output
+from emberstate.runtime.rows.parquet_outputs import fits_parquet, write_parquet
 from emberstate.runtime.rows.times import MIN_TIME
 from emberstate.state.keyed_state_backend import KeyedStateBackend
 
@@ -57,6 +58,8 @@ class OperatorSlot:
         self._key_schema = key_schema
         self._max_parallelism = max_parallelism
         self._policy = policy
+        storage = state_backend.open_slot_storage()
+        self._has_directory = storage is not None and storage.directory is not None
         self._operator: KeyedOperator | None = None
         self._keyed = self._new_keyed()
         self._broadcast: SlotCheckpoint | None = None
@@ -107,7 +110,7 @@ class OperatorSlot:
         begun = time.perf_counter_ns()
         result = operator.end()
         ended = time.perf_counter_ns()
-        contents = _contents(result.outputs)
+        contents, parquet = _contents(result.outputs, INLINE_BYTES if self._has_directory else None)
         written = time.perf_counter_ns()
         acknowledgements = [
             self._keyed.prepare(
@@ -115,6 +118,7 @@ class OperatorSlot:
                 max_event_time=result.max_event_time,
                 input_times=result.input_times,
                 counts=_counts(result),
+                parquet=parquet,
             )
         ]
         if self._broadcast is not None:
@@ -233,9 +237,12 @@ def agreed_broadcast(operator: str, answers: Sequence[Sequence[Acknowledgement]]
     return first
 
 
-def _contents(outputs: Mapping[str, OutputRows]) -> list[tuple[str, int, bytes]]:
-    """Outputs with rows, as they are stored."""
-    contents = []
+def _contents(
+    outputs: Mapping[str, OutputRows], parquet_above: int | None
+) -> tuple[list[tuple[str, int, bytes]], set[str]]:
+    """Outputs with rows, as they are stored, and the names of those that are Parquet: with more bytes than
+    `parquet_above`."""
+    contents, parquet = [], set()
     for name, output in outputs.items():
         row_type = output.stored_type
         if row_type is None:
@@ -248,9 +255,15 @@ def _contents(outputs: Mapping[str, OutputRows]) -> list[tuple[str, int, bytes]]
             continue
         batches = output.batches()
         rows = sum(batch.num_rows for batch in batches)
-        if rows:
+        if not rows:
+            continue
+        size = sum(batch.nbytes for batch in batches)
+        if parquet_above is not None and size > parquet_above and fits_parquet(row_type):
+            contents.append((name, rows, write_parquet(batches, row_type)))
+            parquet.add(name)
+        else:
             contents.append((name, rows, write_output(batches, row_type)))
-    return contents
+    return contents, parquet
 
 
 def _counts(result: TransactionResult) -> dict[str, int]:

@@ -3,10 +3,11 @@
 `OutputRows` collects the rows of one output and checks them by column, all at once: when they become a record batch or
 when a caller asks for them.
 
-The bytes are an Arrow IPC stream: a schema, uncompressed record batches, and an end mark. They are stored with a
-checkpoint and deleted with it. A reader trusts them no more than a state file: before Arrow sees them it checks the
-messages, every number in them against the bytes that are there, and that nothing is compressed. So reading costs no
-more than their size. Arrow's full validation follows. Any defect raises `CorruptionError`.
+The bytes are a Parquet file (`parquet_outputs`) or an Arrow IPC stream: a schema, uncompressed record batches, and an
+end mark. They are stored with a checkpoint and deleted with it. A reader trusts them no more than a state file: before
+Arrow sees a stream, the reader checks the messages, every number in them against the bytes that are there, and that
+nothing is compressed. So reading costs no more than their size. Arrow's full validation follows. Any defect raises
+`CorruptionError`.
 
 Thread safety: `OutputRows` belongs to the operator's thread; the functions are pure.
 
@@ -26,10 +27,12 @@ import pyarrow as pa
 
 from emberstate.checkpoint.files.batches import batch_header, check_buffers, message_header
 from emberstate.checkpoint.files.limits import DEFAULT_LIMITS, FileLimits
+from emberstate.checkpoint.manifest.model import OutputFormat
 from emberstate.errors import CorruptionError, InvariantError, RowTypeError, StateDeclarationError
 from emberstate.runtime.rows.arrow_rows import arrow_schema, batch_of, row_type_of, rows_of
 from emberstate.runtime.rows.columns import with_origins
 from emberstate.runtime.rows.emissions import Emissions
+from emberstate.runtime.rows.parquet_outputs import parquet_batches
 from emberstate.runtime.rows.records import is_record, record_getter
 from emberstate.runtime.rows.row import Row, RowType
 from emberstate.runtime.rows.row_batches import all_tuples
@@ -48,21 +51,27 @@ def write_output(batches: Sequence[pa.RecordBatch], row_type: RowType) -> bytes:
     return content
 
 
-def read_output(content: bytes, row_type: RowType) -> list[Row]:
+def read_output(content: bytes, row_type: RowType, format: OutputFormat = "arrow") -> list[Row]:
     """Return the rows that were written.
 
     Raises:
         CorruptionError: the bytes are no output of this type.
     """
-    return [row for batch in output_batches(content, row_type) for row in rows_of(batch, row_type)]
+    return [row for batch in output_batches(content, row_type, "", format) for row in rows_of(batch, row_type)]
 
 
-def output_batches(content: bytes, row_type: RowType, name: str = "") -> Iterator[pa.RecordBatch]:
+def output_batches(
+    content: bytes, row_type: RowType, name: str = "", format: OutputFormat = "arrow"
+) -> Iterator[pa.RecordBatch]:
     """Yield the record batches that were written; messages name them by `name`, the path of their file.
 
     Raises:
         CorruptionError: the bytes are no output of this type.
     """
+    return (_stream_batches if format == "arrow" else parquet_batches)(content, row_type, name)
+
+
+def _stream_batches(content: bytes, row_type: RowType, name: str) -> Iterator[pa.RecordBatch]:
     where = f"an output{name and f' ({name})'}"
     try:
         if not content.endswith(_END):

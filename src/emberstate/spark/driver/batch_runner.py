@@ -24,7 +24,7 @@ import logging
 import threading
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -189,7 +189,7 @@ class BatchRunner:
             acknowledgements += all_acknowledgements
             if number + 1 < len(self._specs):
                 written = [output for one in run.acknowledgements for output in one.outputs if output.name == MAIN]
-                outputs = [_content(output) for output in written]
+                outputs = [StoredOutput.of(output) for output in written]
                 assert stage.handed_on is not None
                 frame = output_frame(spark, outputs, stage.handed_on, self._backend)
         with self._coordinating:
@@ -202,15 +202,9 @@ class BatchRunner:
         for output, sink in {**plan.side_sinks, (plan.stages[-1].name, MAIN): plan.sink}.items():
             if output not in row_types:
                 continue  # a stage without a schema emits nothing
-            places: list[StoredOutput] = [
-                stored.place for stored in manifest.outputs if (stored.operator, stored.name) == output
-            ]
+            found = [StoredOutput.of(one) for one in manifest.outputs if (one.operator, one.name) == output]
             with naming_sink(plan.name, sink, output, batch):
-                sink(output_frame(spark, places, row_types[output], self._backend), batch)
-
-
-def _content(output: Any) -> StoredOutput:
-    return output.place if output.content is None else output.content  # type: ignore[no-any-return]
+                sink(output_frame(spark, found, row_types[output], self._backend), batch)
 
 
 def _tasks_of(begun: Transaction, stage: StageSpec) -> tuple[list[SlotTask], SlotTask | None]:

@@ -1,7 +1,12 @@
 """Stored outputs as DataFrames, for sinks and for the next stage.
 
 A DataFrame reads the stored rows each time it is evaluated; nothing is computed again. Small outputs come from the
-driver's memory, large ones from the files, one task per file.
+driver's memory. Of large ones, Parquet files are verified here, when the frame is made, and then read by Spark itself,
+one task per file. What Spark cannot read, or would take the driver too long to verify, is read in Python, by tasks that
+verify it themselves.
+
+Rows of one output keep their order. Outputs come in the order of their slots; if some are large and others small, the
+large ones come first.
 
 Thread safety: the driver's thread; readers travel to tasks as values.
 """
@@ -15,11 +20,15 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from emberstate.checkpoint.backends import StateBackend
-from emberstate.checkpoint.manifest.model import FileRef
+from emberstate.checkpoint.commit.messages import WrittenOutput
+from emberstate.checkpoint.manifest.model import FileRef, Output, OutputFormat
 from emberstate.checkpoint.manifest.open_files import read_ref
+from emberstate.errors import CorruptionError
 from emberstate.runtime.rows.arrow_rows import arrow_schema
 from emberstate.runtime.rows.outputs import output_batches
+from emberstate.runtime.rows.parquet_outputs import check_parquet
 from emberstate.runtime.rows.row import RowType
+from emberstate.spark.driver.parquet_frame import parquet_frame
 from emberstate.storage.interface import Storage
 
 if TYPE_CHECKING:
@@ -27,27 +36,100 @@ if TYPE_CHECKING:
 
 #: Outputs up to this size go through the driver, in bytes.
 DRIVER_BYTES: Final = 1024 * 1024
+#: Outputs up to this size are verified by the driver, in bytes: a fraction of a second.
+VERIFIED_BYTES: Final = 256 * 1024 * 1024
 
-#: The bytes of an output, or the file that has them.
-StoredOutput = bytes | FileRef
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StoredOutput:
+    """The bytes of an output, or the file that has them."""
+
+    place: bytes | FileRef
+    format: OutputFormat = "arrow"
+
+    @classmethod
+    def of(cls, output: Output | WrittenOutput) -> StoredOutput:
+        """An output of a manifest, or of a slot's answer."""
+        content = output.content if isinstance(output, WrittenOutput) else None
+        place = output.place if content is None else content
+        assert place is not None
+        return cls(place, output.format)
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        return self.place.size if isinstance(self.place, FileRef) else len(self.place)
+
+    def batches(self, storage: Storage, row_type: RowType) -> Iterator[pa.RecordBatch]:
+        """The rows. Raises `CorruptionError` if they are damaged."""
+        if isinstance(self.place, bytes):
+            return output_batches(self.place, row_type, format=self.format)
+        name = f"{self.place.path}, byte {self.place.offset}"
+        return output_batches(read_ref(storage, self.place), row_type, name, self.format)
 
 
 def output_frame(
     spark: SparkSession, outputs: Sequence[StoredOutput], row_type: RowType, backend: StateBackend
 ) -> DataFrame:
-    """The rows of some stored outputs, in order of the outputs."""
-    slot_storage = backend.open_slot_storage()
-    size = sum(output.size if isinstance(output, FileRef) else len(output) for output in outputs)
-    if slot_storage is None or size <= DRIVER_BYTES:
-        storage, schema = backend.open_storage(), arrow_schema(row_type)
-        batches = [batch for output in outputs for batch in _batches(storage, output, row_type)]
-        if not batches:  # pyspark rejects a table of nested columns without batches
-            batches = [pa.RecordBatch.from_pylist([], schema)]
-        table = pa.Table.from_batches(batches, schema)
-        return spark.createDataFrame(table, schema=row_type.schema)
+    """The rows of some stored outputs.
+
+    Raises:
+        CorruptionError: one that is verified here is damaged, missing or another.
+    """
+    if backend.open_slot_storage() is None or _size(outputs) <= DRIVER_BYTES:
+        return _frame_in_memory(spark, outputs, row_type, backend)
+    found = _frame_of_files(spark, outputs, row_type, backend)
+    if found is not None:
+        return found
     reader = _Reader(tuple(outputs), row_type, backend)
     tasks = spark.range(0, len(outputs), 1, len(outputs))
     return tasks.mapInArrow(reader, row_type.schema)
+
+
+def _size(outputs: Sequence[StoredOutput]) -> int:
+    return sum(output.size for output in outputs)
+
+
+def _frame_in_memory(
+    spark: SparkSession, outputs: Sequence[StoredOutput], row_type: RowType, backend: StateBackend
+) -> DataFrame:
+    storage, schema = backend.open_storage(), arrow_schema(row_type)
+    batches = [batch for output in outputs for batch in output.batches(storage, row_type)]
+    if not batches:  # pyspark rejects a table of nested columns without batches
+        batches = [pa.RecordBatch.from_pylist([], schema)]
+    return spark.createDataFrame(pa.Table.from_batches(batches, schema), schema=row_type.schema)
+
+
+def _frame_of_files(
+    spark: SparkSession, outputs: Sequence[StoredOutput], row_type: RowType, backend: StateBackend
+) -> DataFrame | None:
+    """The frame that Spark reads by itself; None if it cannot."""
+    storage = backend.open_storage()
+    files = [one.place for one in outputs if one.format == "parquet" and isinstance(one.place, FileRef)]
+    others = [one for one in outputs if one.format != "parquet" or not isinstance(one.place, FileRef)]
+    size = sum(file.size for file in files)
+    if storage.directory is None or not 0 < size <= VERIFIED_BYTES or _size(others) > DRIVER_BYTES:
+        return None
+    for file in files:
+        _verify(storage, file, row_type)
+    large = parquet_frame(spark, storage.directory, files, row_type)
+    if large is None or not others:
+        return large
+    return large.union(_frame_in_memory(spark, others, row_type, backend))
+
+
+def _verify(storage: Storage, file: FileRef, row_type: RowType) -> None:
+    """Raise `CorruptionError` if a file is not the one that was written. Spark reads it to its end, so it has one."""
+    size = storage.size(file.path)
+    if file.offset or size != file.size:
+        raise CorruptionError(
+            f"{file.path}: expected {file.size} bytes from byte {file.offset} on, found a file of {size}. It is "
+            f"damaged or was replaced. Restore an older checkpoint or a savepoint.",
+            path=file.path,
+            expected=file.size,
+            found=size,
+        )
+    check_parquet(read_ref(storage, file), row_type, file.path)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -63,10 +145,4 @@ class _Reader:
         assert storage is not None
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield from _batches(storage, self.outputs[number], self.row_type)
-
-
-def _batches(storage: Storage, output: StoredOutput, row_type: RowType) -> Iterator[pa.RecordBatch]:
-    if isinstance(output, FileRef):
-        return output_batches(read_ref(storage, output), row_type, f"{output.path}, byte {output.offset}")
-    return output_batches(output, row_type)
+                yield from self.outputs[number].batches(storage, self.row_type)
