@@ -6,94 +6,93 @@ usable without Spark, is the state engine: typed states (`ValueStateDescriptor` 
 backend that can be snapshotted while it is changed, rolled back, and asked what changed.
 """
 
-from importlib import import_module as _import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from emberstate import _hot
+from emberstate._exports import exported
+from emberstate.errors import EmberstateError
 
 _hot.choose()  # before anything imports a hot module
-
-from emberstate.codec import codec_for, pickle_codec  # noqa: E402
-from emberstate.errors import EmberstateError  # noqa: E402
-from emberstate.heap.backend import HeapKeyedStateBackend  # noqa: E402
-from emberstate.keygroups import KeyGroupRange, KeySchema, range_for_slot  # noqa: E402
-from emberstate.runtime.aggregates.names import (  # noqa: E402
-    any,
-    collect,
-    count,
-    distinct,
-    every,
-    first,
-    fold,
-    last,
-    max,
-    mean,
-    min,
-    sum,
-    top,
-)
-from emberstate.runtime.functions.context import FunctionContext  # noqa: E402
-from emberstate.runtime.functions.declared_states import (  # noqa: E402
-    aggregating_state,
-    broadcast_state,
-    list_state,
-    map_state,
-    reducing_state,
-    value_state,
-)
-from emberstate.runtime.functions.domain_timers import KeyedTimer, TimeDomain  # noqa: E402
-from emberstate.runtime.functions.function import (  # noqa: E402
-    KeyedBroadcastProcessFunction,
-    KeyedCoProcessFunction,
-    KeyedProcessFunction,
-)
-from emberstate.runtime.rows.row import Row, RowType  # noqa: E402
-from emberstate.runtime.windows import (  # noqa: E402
-    ContinuousEventTimeTrigger,
-    ContinuousProcessingTimeTrigger,
-    CountTrigger,
-    EventTimeSessionWindows,
-    EventTimeTrigger,
-    GlobalWindow,
-    GlobalWindows,
-    NeverTrigger,
-    ProcessingTimeSessionWindows,
-    ProcessingTimeTrigger,
-    ProcessWindowFunction,
-    PurgingTrigger,
-    SlidingEventTimeWindows,
-    SlidingProcessingTimeWindows,
-    TimeWindow,
-    Trigger,
-    TriggerResult,
-    TumblingEventTimeWindows,
-    TumblingProcessingTimeWindows,
-    WindowAssigner,
-    window,
-)
-from emberstate.state.descriptors import (  # noqa: E402
-    AggregatingStateDescriptor,
-    ListStateDescriptor,
-    MapStateDescriptor,
-    ReducingStateDescriptor,
-    ValueStateDescriptor,
-)
-from emberstate.state.states import (  # noqa: E402
-    AggregateFunction,
-    AggregatingState,
-    ListState,
-    MapState,
-    ReducingState,
-    ValueState,
-)
-from emberstate.state.ttl.config import TtlConfig, TtlTime, TtlUpdate, TtlVisibility  # noqa: E402
 
 if TYPE_CHECKING:
     from emberstate.checkpoint.backends import FsStateBackend, MemoryStateBackend, RocksDBStateBackend
     from emberstate.checkpoint.read.read_state import read_changes, read_state
+    from emberstate.codec import codec_for, pickle_codec
+    from emberstate.heap.backend import HeapKeyedStateBackend
+    from emberstate.keygroups import KeyGroupRange, KeySchema, range_for_slot
+    from emberstate.runtime.aggregates.names import (
+        any,
+        collect,
+        count,
+        distinct,
+        every,
+        first,
+        fold,
+        last,
+        max,
+        mean,
+        min,
+        sum,
+        top,
+    )
     from emberstate.runtime.bootstrap.bootstrap import bootstrap_savepoint
+    from emberstate.runtime.functions.context import FunctionContext
+    from emberstate.runtime.functions.declared_states import (
+        aggregating_state,
+        broadcast_state,
+        list_state,
+        map_state,
+        reducing_state,
+        value_state,
+    )
+    from emberstate.runtime.functions.domain_timers import KeyedTimer, TimeDomain
+    from emberstate.runtime.functions.function import (
+        KeyedBroadcastProcessFunction,
+        KeyedCoProcessFunction,
+        KeyedProcessFunction,
+    )
+    from emberstate.runtime.rows.row import Row, RowType
+    from emberstate.runtime.windows import (
+        ContinuousEventTimeTrigger,
+        ContinuousProcessingTimeTrigger,
+        CountTrigger,
+        EventTimeSessionWindows,
+        EventTimeTrigger,
+        GlobalWindow,
+        GlobalWindows,
+        NeverTrigger,
+        ProcessingTimeSessionWindows,
+        ProcessingTimeTrigger,
+        ProcessWindowFunction,
+        PurgingTrigger,
+        SlidingEventTimeWindows,
+        SlidingProcessingTimeWindows,
+        TimeWindow,
+        Trigger,
+        TriggerResult,
+        TumblingEventTimeWindows,
+        TumblingProcessingTimeWindows,
+        WindowAssigner,
+        window,
+    )
     from emberstate.spark.pipeline import Pipeline
     from emberstate.spark.progress import Progress
+    from emberstate.state.descriptors import (
+        AggregatingStateDescriptor,
+        ListStateDescriptor,
+        MapStateDescriptor,
+        ReducingStateDescriptor,
+        ValueStateDescriptor,
+    )
+    from emberstate.state.states import (
+        AggregateFunction,
+        AggregatingState,
+        ListState,
+        MapState,
+        ReducingState,
+        ValueState,
+    )
+    from emberstate.state.ttl.config import TtlConfig, TtlTime, TtlUpdate, TtlVisibility
 
 __version__ = "0.1.0"
 
@@ -178,26 +177,93 @@ __all__ = [
     "window",
 ]
 
-#: What loads Arrow, and where it is: imported when it is first asked for, so that `import emberstate` is light.
-_LATER = {
-    "FsStateBackend": "emberstate.checkpoint.backends",
-    "MemoryStateBackend": "emberstate.checkpoint.backends",
-    "Pipeline": "emberstate.spark.pipeline",
-    "Progress": "emberstate.spark.progress",
-    "RocksDBStateBackend": "emberstate.checkpoint.backends",
-    "bootstrap_savepoint": "emberstate.runtime.bootstrap.bootstrap",
-    "read_changes": "emberstate.checkpoint.read.read_state",
-    "read_state": "emberstate.checkpoint.read.read_state",
-}
-
 if not TYPE_CHECKING:  # a type checker would take any name for one of the package's
-
-    def __getattr__(name: str) -> Any:
-        if name not in _LATER:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        globals()[name] = getattr(_import_module(_LATER[name]), name)
-        return globals()[name]
+    # Each name is imported when it is first asked for: a command line or a worker that needs one of them is not kept
+    # waiting by all others.
+    __getattr__ = exported(
+        __name__,
+        {
+            "checkpoint.backends": ["FsStateBackend", "MemoryStateBackend", "RocksDBStateBackend"],
+            "checkpoint.read.read_state": ["read_changes", "read_state"],
+            "codec": ["codec_for", "pickle_codec"],
+            "heap.backend": ["HeapKeyedStateBackend"],
+            "keygroups": ["KeyGroupRange", "KeySchema", "range_for_slot"],
+            "runtime.aggregates.names": [
+                "any",
+                "collect",
+                "count",
+                "distinct",
+                "every",
+                "first",
+                "fold",
+                "last",
+                "max",
+                "mean",
+                "min",
+                "sum",
+                "top",
+            ],
+            "runtime.bootstrap.bootstrap": ["bootstrap_savepoint"],
+            "runtime.functions.context": ["FunctionContext"],
+            "runtime.functions.declared_states": [
+                "aggregating_state",
+                "broadcast_state",
+                "list_state",
+                "map_state",
+                "reducing_state",
+                "value_state",
+            ],
+            "runtime.functions.domain_timers": ["KeyedTimer", "TimeDomain"],
+            "runtime.functions.function": [
+                "KeyedBroadcastProcessFunction",
+                "KeyedCoProcessFunction",
+                "KeyedProcessFunction",
+            ],
+            "runtime.rows.row": ["Row", "RowType"],
+            "runtime.windows": [
+                "ContinuousEventTimeTrigger",
+                "ContinuousProcessingTimeTrigger",
+                "CountTrigger",
+                "EventTimeSessionWindows",
+                "EventTimeTrigger",
+                "GlobalWindow",
+                "GlobalWindows",
+                "NeverTrigger",
+                "ProcessingTimeSessionWindows",
+                "ProcessingTimeTrigger",
+                "ProcessWindowFunction",
+                "PurgingTrigger",
+                "SlidingEventTimeWindows",
+                "SlidingProcessingTimeWindows",
+                "TimeWindow",
+                "Trigger",
+                "TriggerResult",
+                "TumblingEventTimeWindows",
+                "TumblingProcessingTimeWindows",
+                "WindowAssigner",
+                "window",
+            ],
+            "spark.pipeline": ["Pipeline"],
+            "spark.progress": ["Progress"],
+            "state.descriptors": [
+                "AggregatingStateDescriptor",
+                "ListStateDescriptor",
+                "MapStateDescriptor",
+                "ReducingStateDescriptor",
+                "ValueStateDescriptor",
+            ],
+            "state.states": [
+                "AggregateFunction",
+                "AggregatingState",
+                "ListState",
+                "MapState",
+                "ReducingState",
+                "ValueState",
+            ],
+            "state.ttl.config": ["TtlConfig", "TtlTime", "TtlUpdate", "TtlVisibility"],
+        },
+    )
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LATER})
+    return sorted({*globals(), *__all__})

@@ -77,9 +77,8 @@ def test_exit_codes_and_tracebacks(tmp_path: Path) -> None:
 def test_without_the_extra(missing: str) -> None:
     """Catches: a traceback where the extra was not installed."""
     program = f"import sys; sys.modules[{missing!r}] = None\nfrom emberstate.cli.main import main; main()"
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE, cwd=ROOT, check=False
-    )
+    command = [sys.executable, "-c", program, "checkpoints", "ls", "somewhere"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, cwd=ROOT, check=False)
     assert done.returncode == 3
     assert done.stderr == f"emberstate: the command line needs {missing}: pip install 'emberstate[cli]'\n"
 

@@ -32,19 +32,19 @@ def main() -> NoReturn:
 def run(arguments: Sequence[str]) -> int:
     """Run a command and return its exit code."""
     try:
-        try:
-            from emberstate.cli.root import root
-        except ModuleNotFoundError as error:
-            missing = (error.name or "").partition(".")[0]
-            if missing not in _NEEDED:
-                raise
-            _say(f"the command line needs {missing}: pip install 'emberstate[cli]'")
-            return REFUSED
+        from emberstate.cli.root import root
+
         if f"_{_NAME.upper()}_COMPLETE" in os.environ:
             root.main(list(arguments), prog_name=_NAME)  # the shell asks for completions
         code = _invoke(root, arguments)
         sys.stdout.flush()
         return code
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing not in _NEEDED:
+            raise
+        _say(f"the command line needs {missing}: pip install 'emberstate[cli]'")
+        return REFUSED
     except BrokenPipeError:
         _silence()
         return BROKEN_PIPE
@@ -72,7 +72,9 @@ def _invoke(root: click.Group, arguments: Sequence[str]) -> int:
             traceback.print_exc()
         _say(str(error))
         return REFUSED
-    except Exception:
+    except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] in _NEEDED:
+            raise
         traceback.print_exc()
         _say("this is a bug in emberstate: please report it with the traceback above")
         return BUG
