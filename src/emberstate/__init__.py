@@ -262,6 +262,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of the packa
             ],
             "state.ttl.config": ["TtlConfig", "TtlTime", "TtlUpdate", "TtlVisibility"],
         },
+        packages=["checkpoint", "codec", "heap", "keygroups", "rocksdb", "spark", "state", "storage", "testing"],
     )
 
 

@@ -33,6 +33,14 @@ def test_importing_the_package_imports_little() -> None:
     assert ours == {"emberstate._exports", "emberstate._hot", "emberstate.errors"}
 
 
+def test_packages_inside_are_there_without_an_import_of_their_own() -> None:
+    """Catches: `emberstate.heap` that is missing until somebody else has imported it."""
+    program = "import emberstate\nfor name in {!r}: getattr(emberstate, name)"
+    packages = ["checkpoint", "codec", "heap", "keygroups", "rocksdb", "spark", "state", "storage", "testing"]
+
+    assert {f"emberstate.{name}" for name in packages} <= imported(program.format(packages))
+
+
 def test_help_imports_no_command() -> None:
     """Catches: a list of commands that loads Arrow and Spark to be shown."""
     help_ = "import contextlib, io, emberstate.cli.main\nwith contextlib.redirect_stdout(io.StringIO()) as out: "
