@@ -15,11 +15,12 @@ import pyarrow as pa
 
 from emberstate.heap.columns.column_table import ColumnTable
 from emberstate.heap.columns.folds import distinct_rows
-from emberstate.heap.columns.layout import Array
+from emberstate.heap.columns.layout import Array, Column
 from emberstate.runtime.aggregates.column_plan import ColumnPlan, FoldError
 from emberstate.runtime.aggregates.spec import AggregateSpec
 from emberstate.runtime.rows.arrow_rows import arrow_schema, write
 from emberstate.state.cells.keys import encode_keys
+from emberstate.state.timers import VOID_NAMESPACE
 
 #: Keys of these types may come in several forms: the results have the canonical one, which the state has.
 _SEVERAL_FORMS: Final = ("double", "decimal")
@@ -40,8 +41,21 @@ class ColumnAggregates:
         self._changed: list[tuple[Array, list[pa.Array]]] = []
         self._taken = np.empty(0, np.int64)
 
-    def merge(self, batch: pa.RecordBatch, key_groups: memoryview, namespaces: list[Any], which: Array | None) -> None:
-        """Merge partial rows into the records of their keys.
+    def merge(self, batch: pa.RecordBatch, key_groups: memoryview) -> None:
+        """Merge partial rows without windows into the records of their keys; see `fold`."""
+        distinct, positions = self.fold(batch, np.asarray(key_groups), [VOID_NAMESPACE], None)
+        kept: list[pa.Array] = []
+        if self._keeps_keys:
+            first = np.empty(len(distinct), np.int64)
+            # The first of a row's positions is written last.
+            first[positions[::-1]] = np.arange(len(positions) - 1, -1, -1)
+            kept = [batch.column(name).take(pa.array(first)) for name in self._keys]
+        self._changed.append((distinct, kept))
+
+    def fold(
+        self, batch: pa.RecordBatch, key_groups: Array, namespaces: list[Any], which: Array | None
+    ) -> tuple[Array, Array]:
+        """Fold partial rows into the records of their keys; return the records' rows, and which one each row is in.
 
         `which` has each row's position in `namespaces`; None: all are in the first.
 
@@ -53,7 +67,7 @@ class ColumnAggregates:
         data, offsets = encode_keys(keys, table.context.key_schema)
         numbers = table.namespace_numbers(namespaces)
         spaces = numbers[which] if which is not None else np.full(len(batch), numbers[0], np.int32)
-        rows = table.rows_of(data, np.asarray(offsets), np.asarray(key_groups), spaces)
+        rows = table.rows_of(data, np.asarray(offsets), key_groups, spaces)
         distinct, positions = distinct_rows(rows, table.store.scratch)
         columns = table.gather(distinct)
         try:
@@ -62,12 +76,7 @@ class ColumnAggregates:
         except FoldError as error:
             raise error.error.located(key=table.key_of(int(rows[error.row]))) from None
         table.write(distinct, columns)
-        kept: list[pa.Array] = []
-        if self._keeps_keys:
-            first = np.empty(len(distinct), np.int64)
-            first[positions[::-1]] = np.arange(len(rows) - 1, -1, -1)  # the first of a row's positions is written last
-            kept = [key.take(pa.array(first)) for key in keys]
-        self._changed.append((distinct, kept))
+        return distinct, positions
 
     def was_taken(self, key: Any, namespace: Any) -> bool:
         """Whether the last call of `take_changed` returned the result of a canonical key."""
@@ -85,19 +94,18 @@ class ColumnAggregates:
             parts = zip(*[keys for _, keys in self._changed], strict=True)
             keys = [pa.concat_arrays(list(arrays)).take(pa.array(first)) for arrays in parts]
         else:
-            keys = self._decoded(rows[first])
+            keys = self.keys_of(rows[first])
         self._changed = []
         self._taken = rows[first]
-        return self.results(self._taken, keys)
+        return self.results(self._table.gather(self._taken), keys, [])
 
-    def results(self, rows: Array, keys: list[pa.Array]) -> pa.RecordBatch:
-        """Return the output rows of rows that have these keys."""
-        columns = self._table.gather(rows)
-        arrays = [*(keys if self._spec.key_columns else []), *[result(columns) for result in self._plan.results]]
+    def results(self, columns: list[Column], keys: list[pa.Array], bounds: list[pa.Array]) -> pa.RecordBatch:
+        """Return the output rows of records that have these keys, and bounds of windows."""
+        arrays = [*(keys if self._spec.key_columns else []), *bounds, *[result(columns) for result in self._plan.results]]
         fitting = [array.cast(field.type) for array, field in zip(arrays, self._schema, strict=True)]
         return pa.RecordBatch.from_arrays(fitting, schema=self._schema)
 
-    def _decoded(self, rows: Array) -> list[pa.Array]:
+    def keys_of(self, rows: Array) -> list[pa.Array]:
         """The keys of rows, as columns."""
         found = [self._table.key_of(row) for row in rows.tolist()]
         types = [self._spec.partial.columns[self._spec.partial.position(name)].type for name in self._keys]

@@ -78,12 +78,13 @@ class RunningAggregates(ColumnarFunction):
     def process_columns(self, batch: pa.RecordBatch, key_groups: memoryview, ctx: FunctionContext) -> None:
         """Merge all partial rows of a batch in."""
         assert self._columns is not None
-        self._columns.merge(batch, key_groups, [VOID_NAMESPACE], None)
+        self._columns.merge(batch, key_groups)
 
-    def finish_columns(self) -> pa.RecordBatch | None:
+    def finish_columns(self) -> list[pa.RecordBatch]:
         """The keys that changed."""
         assert self._columns is not None
-        return self._columns.take_changed()
+        batch = self._columns.take_changed()
+        return [] if batch is None else [batch]
 
     def process_element(self, row: Any, ctx: FunctionContext) -> Outputs:
         """Merge a partial row in."""

@@ -6,7 +6,9 @@ Windows, triggers, timers, lateness and clean-up are those of all windows. What 
 - sessions come with the rows, as panes: a partial row may stand for several rows of one session;
 - what fires for a row, because the window changed or because the row came after its end, is emitted at the end of the
   transaction, once for a window however many rows there were; or before, with what fires by a timer, or when the
-  window is cleaned up. A user's trigger fires at once.
+  window is cleaned up. A user's trigger fires at once;
+- tumbling and sliding windows of event time that emit when they close take whole batches, if the backend holds their
+  records in columns (`pane_columns`). A stage may go from one way to the other between two runs (`resume`).
 
 Thread safety: one thread, that of the operator.
 """
@@ -14,6 +16,7 @@ Thread safety: one thread, that of the operator.
 from __future__ import annotations
 
 import dataclasses
+from array import array
 from typing import TYPE_CHECKING, Any
 
 from emberstate.errors import InvariantError
@@ -21,16 +24,18 @@ from emberstate.runtime.aggregates.accumulated import Accumulated, own_descripto
 from emberstate.runtime.aggregates.emission import CHANGED, Every
 from emberstate.runtime.aggregates.emission_triggers import ChangedTrigger, EveryTrigger, WholeRowTrigger
 from emberstate.runtime.aggregates.pane_assigner import PaneAssigner
+from emberstate.runtime.aggregates.pane_timers import forget_slices, single_out
 from emberstate.runtime.aggregates.partials import partial_maker
 from emberstate.runtime.aggregates.spec import PANE_END, PANE_START, WHOLE, AggregateSpec
+from emberstate.runtime.functions.columnar import ColumnarFunction
 from emberstate.runtime.functions.context import FunctionContext
 from emberstate.runtime.functions.declared_states import Declaration
 from emberstate.runtime.functions.domain_timers import KeyedTimer, TimeDomain
-from emberstate.runtime.functions.finishing import FinishingFunction
 from emberstate.runtime.functions.function import Outputs
 from emberstate.runtime.windows.merging_window_function import MergingWindowFunction
 from emberstate.runtime.windows.plain_window_function import PlainWindowFunction
 from emberstate.runtime.windows.sliced_window_function import SlicedWindowFunction
+from emberstate.runtime.windows.slices import SliceGrid
 from emberstate.runtime.windows.time_window import TimeWindow
 from emberstate.runtime.windows.trigger import TriggerResult
 from emberstate.runtime.windows.window_function import FIRINGS, WindowFunction, WindowSpec
@@ -39,17 +44,22 @@ from emberstate.runtime.windows.windowed_rows import WindowedRows
 from emberstate.state.descriptors import AggregatingStateDescriptor
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from emberstate.runtime.aggregates.pane_columns import PaneColumns
+
     _Base = WindowFunction
 else:
     _Base = object
 
 
-class _Aggregates(FinishingFunction, _Base):
+class _Aggregates(ColumnarFunction, _Base):
     """What the functions below have in common; each of them is also a `WindowFunction`."""
 
     #: The declaration, as given and without `whole_rows`.
     given: AggregateSpec
     aggregates: AggregateSpec
+    _columns: PaneColumns | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return windowed_aggregates, (self.given,)  # record classes are made in each process
@@ -62,6 +72,7 @@ class _Aggregates(FinishingFunction, _Base):
 
     def open(self, ctx: FunctionContext) -> None:
         """Open the states."""
+        self._columns = self._in_columns(ctx)  # first: what is registered already is not in columns
         super().open(ctx)
         spec = self.aggregates
         self._partial_of = partial_maker(self.given)
@@ -74,10 +85,61 @@ class _Aggregates(FinishingFunction, _Base):
         #: What is to be emitted at the end of the transaction: windows, in order, by key.
         self._deferred: dict[Any, dict[Any, None]] = {}
 
+    # -- whole batches --------------------------------------------------------------------------------------
+
+    def _in_columns(self, ctx: FunctionContext) -> PaneColumns | None:
+        """What works on batches, if the windows, the aggregates and the backend allow it."""
+        return None
+
+    @property
+    def takes_batches(self) -> bool:
+        """Whether the state is in columns."""
+        return self._columns is not None
+
+    def process_columns(self, batch: pa.RecordBatch, key_groups: memoryview, ctx: FunctionContext) -> None:
+        """Merge the partial rows of a batch into their panes."""
+        import numpy as np
+
+        assert self._columns is not None
+        self._columns.add(batch, np.asarray(key_groups))
+
+    def finish_columns(self) -> list[pa.RecordBatch]:
+        """The windows that have closed or changed."""
+        assert self._columns is not None
+        return self._columns.finish()
+
+    def adopt(self, pane: TimeWindow, unfired: set[TimeWindow]) -> None:
+        """Set the timers of a pane of the current key, which columns have left; `unfired` is of its key group."""
+        if self._grid is None:
+            windows = [pane]
+        else:
+            windows = list(self._grid.windows_of(pane))
+            self._internal(self._index, str).put(pane.start, True)
+        first = min((window for window in windows if window in unfired), default=None)
+        for window in windows:
+            if first is not None and window >= first:
+                self._await_end(window)
+            self._await_cleanup(window)
+
+    def _drop_late_batch(self, batch: pa.RecordBatch) -> None:
+        """Drop partial rows whose windows are all past."""
+        from emberstate.runtime.rows.arrow_rows import rows_of
+
+        partial, count = self.aggregates.partial, len(self.aggregates.keys)
+        for row in rows_of(batch.select(partial.names), partial):
+            self._ctx.backend.context.set_current_key(row[0] if count == 1 else tuple(row[:count]))
+            self._drop_late(row)
+
     # -- partial rows ---------------------------------------------------------------------------------------
 
     def process_element(self, row: Any, ctx: FunctionContext) -> Outputs:
         """Merge a partial row into its windows."""
+        if self._columns is not None:
+            from emberstate.runtime.rows.arrow_rows import batch_of
+
+            batch = batch_of([tuple(row)], self.aggregates.partial)
+            self.process_columns(batch, memoryview(array("i", [ctx.backend.context.key_group])), ctx)
+            return None
         if self._partial_of is not None:
             row = self._partial_of(row, ctx.timestamp_micros)
         if self._pane is not None and row[self._pane[0]] is not None:
@@ -90,6 +152,9 @@ class _Aggregates(FinishingFunction, _Base):
 
     def on_timer(self, timer: KeyedTimer, ctx: FunctionContext) -> Outputs:
         """Emit what was deferred, if the window is about to be cleaned up; then do as windows do."""
+        if self._columns is not None:
+            self._columns.fire(timer)
+            return None
         out: list[Any] = []
         if self._deferred and (timer.domain is TimeDomain.EVENT) == self._is_event_time:
             window = self._window_of(timer.namespace)
@@ -167,6 +232,16 @@ class _Aggregates(FinishingFunction, _Base):
 class PlainAggregates(_Aggregates, PlainWindowFunction):
     """Of windows that do not merge."""
 
+    def _in_columns(self, ctx: FunctionContext) -> PaneColumns | None:
+        return panes_in_columns(self, self._grid, ctx)
+
+    def resume(self, ctx: FunctionContext) -> None:
+        """Go on from what columns, or single rows, left."""
+        if self._columns is None:
+            single_out(self, self._grid, ctx)
+        elif self._index is not None:
+            forget_slices(self._index.name, self._internal(self._index, str), ctx)
+
     def _content(self, window: Any) -> list[Any]:
         return self._contents.elements(window)
 
@@ -175,6 +250,16 @@ class SlicedAggregates(_Aggregates, SlicedWindowFunction):
     """Of sliding windows that fire at their end."""
 
     _in_row = False
+
+    def _in_columns(self, ctx: FunctionContext) -> PaneColumns | None:
+        return panes_in_columns(self, self._grid, ctx)
+
+    def resume(self, ctx: FunctionContext) -> None:
+        """Go on from what columns, or single rows, left."""
+        if self._columns is None:
+            single_out(self, self._grid, ctx)
+        elif self._index is not None:
+            forget_slices(self._index.name, self._internal(self._index, str), ctx)
 
     def _take(self, row: Any, time: int, out: list[Any]) -> bool:
         self._in_row = True
@@ -201,6 +286,23 @@ class MergingAggregates(_Aggregates, MergingWindowFunction):
     def _content(self, window: Any) -> list[Any]:
         state_window = self._windows.state_window(window)
         return [] if state_window is None else self._state.elements((state_window,))
+
+
+def panes_in_columns(function: _Aggregates, grid: SliceGrid | None, ctx: FunctionContext) -> PaneColumns | None:
+    """What holds the panes of a stage in columns, if its windows, its aggregates and the backend allow it."""
+    spec = function.aggregates
+    plain = spec.is_combinable and spec.has_panes and not spec.is_sessions and function.spec.fires_at_end
+    if not plain or function.given.whole_rows:
+        return None
+    from emberstate.runtime.aggregates.column_plan import column_plan
+    from emberstate.runtime.aggregates.pane_columns import PaneColumns
+
+    plan, record = column_plan(spec), function.spec.contents
+    assert isinstance(record, AggregatingStateDescriptor)
+    table = None if plan is None else ctx.get_column_state(record, namespace_type=TimeWindow)
+    if plan is None or table is None:
+        return None
+    return PaneColumns(spec, plan, table, grid, ctx, function._drop_late_batch)
 
 
 def windowed_aggregates(given: AggregateSpec) -> WindowFunction:

@@ -22,10 +22,13 @@ class ColumnarFunction(FinishingFunction):
         """Whether the operator shall call `process_columns`; decided in `open`."""
         raise NotImplementedError
 
+    def resume(self, ctx: FunctionContext) -> None:
+        """Look at what was restored: called in the first transaction of a copy, before anything else."""
+
     def process_columns(self, batch: pa.RecordBatch, key_groups: memoryview, ctx: FunctionContext) -> None:
         """Handle all rows of a batch, whose keys have these key groups; late rows are among them."""
         raise NotImplementedError
 
-    def finish_columns(self) -> pa.RecordBatch | None:
-        """What the batches of the transaction have left to emit."""
+    def finish_columns(self) -> list[pa.RecordBatch]:
+        """What is to be emitted at the end of the transaction."""
         raise NotImplementedError

@@ -9,9 +9,10 @@ cdef class FunctionContext:
     cdef readonly object processing_now
     cdef readonly dict counters
     cdef object emit
-    cdef object backend
+    cdef readonly object backend
     cdef KeyContext key_context
     cdef dict handles
     cdef bint event_ttl
     cdef object broadcast
+    cdef public bint hands_batches
     cpdef move_watermark(self, long long micros)

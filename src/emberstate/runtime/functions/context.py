@@ -56,6 +56,7 @@ class FunctionContext:
         "event_now",
         "event_ttl",
         "handles",
+        "hands_batches",
         "key_context",
         "operator_name",
         "processing_now",
@@ -77,6 +78,7 @@ class FunctionContext:
     handles: dict[str, tuple[StateDescriptor, Any]]
     event_ttl: bool
     broadcast: BroadcastSide | None
+    hands_batches: bool
 
     def __init__(
         self,
@@ -99,6 +101,7 @@ class FunctionContext:
         self.handles = {}
         self.event_ttl = False  # whether a state's time to live passes in event time
         self.broadcast = broadcast
+        self.hands_batches = True  # whether rows may come as whole batches
 
     # -- the current row or timer ---------------------------------------------------------------------------
 
@@ -198,7 +201,9 @@ class FunctionContext:
         return state
 
     def get_column_state(self, descriptor: AggregatingStateDescriptor, *, namespace_type: Any = str) -> Any:
-        """A state in columns, for batches; None if the backend has no such states."""
+        """A state in columns, for batches; None if the backend has no such states, or rows come one by one."""
+        if not self.hands_batches:
+            return None
         table = self.backend.get_column_state(descriptor, namespace_type=namespace_type)
         if table is not None:
             self.note(descriptor)

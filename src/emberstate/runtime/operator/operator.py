@@ -288,7 +288,10 @@ class KeyedOperator:
                     operator=self.name,
                 )
             context, numbers = self.backend.context, None
-            if self._runner.takes_batches and (groups := self._inputs[0].key_groups(batch)) is not None:
+            if self._runner.takes_batches:
+                groups = self._inputs[0].key_groups(batch)
+                if groups is None:  # a batch that does not come from Spark, or that has a null as a key
+                    groups = self._inputs[0].read(batch, context.key_schema, context.grouper).groups
                 self._runner.run_batch(self._inputs[0], batch, groups)
                 return
             if self._host.two_inputs:

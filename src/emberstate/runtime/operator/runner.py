@@ -8,7 +8,8 @@ Thread safety: the operator's thread.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from emberstate.errors import RowTypeError, StateDeclarationError, UserFunctionError
@@ -75,6 +76,7 @@ class ElementRunner:
             _refusals(host, has_event_time),
         )
         self.context = FunctionContext(host.operator_name, backend, self.timers, self._emit, broadcast)
+        self.context.hands_batches = held is None and not followed
         self._loop = ElementLoop(
             self.context,
             backend.context,
@@ -104,6 +106,7 @@ class ElementRunner:
 
     def _renew(self) -> None:
         self._function = self._host.make(self.context, self._handles)
+        self._resumed = False
         self._loop.methods = tuple(getattr(self._function, name) for name in self._host.elements)
 
     def _declared_handles(self) -> dict[str, Any]:
@@ -148,15 +151,19 @@ class ElementRunner:
         # Start before all time: a restored slot does not know how far its rows had got.
         self.context.move_watermark(MIN_TIME)
         self._set_processing_time(processing_time)
+        if not self._resumed:
+            self._resumed = True
+            if isinstance(self._function, ColumnarFunction):
+                self._function.resume(self.context)
         self.set_watermark(watermark)
 
     def finish(self) -> None:
         """Let the function emit what it left for the end of the transaction, key by key."""
         function = self._function
         if self.takes_batches:
-            batch = function.finish_columns()  # type: ignore[attr-defined]
-            if batch is not None:
-                self.outputs[MAIN].add_batch(batch)
+            with self._column_errors("finish_columns"):
+                for batch in function.finish_columns():  # type: ignore[attr-defined]
+                    self.outputs[MAIN].add_batch(batch)
         if isinstance(function, FinishingFunction):
             self.context.set_timestamp(None)
             for key in function.unfinished():
@@ -224,8 +231,7 @@ class ElementRunner:
     def takes_batches(self) -> bool:
         """Whether `run_batch` may be called instead of `run`."""
         function = self._function
-        plain = self._held is None and not self._followed
-        return plain and isinstance(function, ColumnarFunction) and function.takes_batches
+        return isinstance(function, ColumnarFunction) and function.takes_batches
 
     def run_batch(self, input: KeyedInput, batch: pa.RecordBatch, groups: memoryview) -> None:
         """Handle the rows of a batch all at once; event time advances to the last of them afterwards."""
@@ -240,11 +246,8 @@ class ElementRunner:
         self.rows += count
         self._backend.context.clear()
         self.context.set_timestamp(None)
-        try:
+        with self._column_errors("process_columns"):
             function.process_columns(batch, groups, self.context)
-        except RowTypeError as error:  # no user code runs here: any other error is as it is
-            place = [] if error.key is None else [("key", error.key)]
-            raise self._host.failure(error, "process_columns", place) from error
         if times:
             moments = np.asarray(times)
             latest, late = int(moments.max()), int(np.count_nonzero(moments < self._watermark))
@@ -254,6 +257,15 @@ class ElementRunner:
             self.late_rows += late
             self.advance(max(latest - self._lag, self.context.event_now))
         self.fire_due()
+
+    @contextlib.contextmanager
+    def _column_errors(self, method: str) -> Iterator[None]:
+        """Tell values that do not fit with their key; no user code runs here: any other error is as it is."""
+        try:
+            yield
+        except RowTypeError as error:
+            place = [] if error.key is None else [("key", error.key)]
+            raise self._host.failure(error, method, place) from error
 
     def _note_times(self, times: memoryview, numbers: list[int] | None) -> None:
         """Remember the latest time of every input."""

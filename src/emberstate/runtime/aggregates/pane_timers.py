@@ -1,0 +1,51 @@
+"""A stage of windowed aggregates that goes from columns to single rows between two runs, or back.
+
+Both ways have the same records in the same state. In columns, a window has one timer for a key group; row by row, every
+key has its own, and sliding windows an index of each key's slices. Both happen in the first transaction of the new way,
+as ordinary changes of state: if it is rolled back, so are they.
+
+Thread safety: one thread, that of the operator.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from emberstate.runtime.functions.context import FunctionContext
+from emberstate.runtime.windows.slices import SliceGrid
+from emberstate.runtime.windows.time_window import TimeWindow
+
+if TYPE_CHECKING:
+    from emberstate.runtime.windows.window_function import WindowFunction
+
+#: The name of the timers of key groups; stored.
+PANES: Final = "panes"
+
+
+def single_out(function: WindowFunction, grid: SliceGrid | None, ctx: FunctionContext) -> None:
+    """Give every key the timers that its key group has, and the index of its slices: rows come one by one now."""
+    backend, event = ctx.backend, ctx.timers.event
+    context = backend.context
+    #: By key group: the windows that have yet to fire.
+    unfired: dict[int, set[TimeWindow]] = {}
+    for group in context.key_group_range:
+        for timer in [timer for timer in event.queue.timers_of_group(group) if timer.name == PANES]:
+            windows = unfired.setdefault(group, set())
+            if timer.time == timer.namespace.end:
+                windows.add(timer.namespace)
+            context.set_current_key(timer.key)
+            event.delete(PANES, timer.time, timer.namespace)
+    if not unfired:
+        return
+    for key, pane in list(backend.get_keys_and_namespaces(function.spec.contents.name)):
+        context.set_current_key(key)
+        if context.key_group in unfired:
+            function.adopt(pane, unfired[context.key_group])  # type: ignore[attr-defined]
+    event.refresh()
+
+
+def forget_slices(name: str, index: Any, ctx: FunctionContext) -> None:
+    """Drop the index of slices, which columns do not need."""
+    for key in list(ctx.backend.get_keys(name)):
+        ctx.backend.set_current_key(key)
+        index.clear()

@@ -1,0 +1,222 @@
+"""Windowed aggregates in columns against the same row by row: results, late rows and counts of every batch.
+
+Over any cut of the input, parallelism, lateness, failed attempts, and restores in between, which change the
+parallelism, the way the stage works, or both.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import emberstate as es
+from emberstate.checkpoint.files.reader import StateFileReader
+from emberstate.checkpoint.files.writer import BaseWriter
+from emberstate.checkpoint.restore.load import restore
+from emberstate.errors import RowTypeError
+from emberstate.heap.backend import HeapKeyedStateBackend
+from emberstate.keygroups import KeyGroupRange, KeySchema
+from emberstate.runtime.aggregates.function import aggregate_function
+from emberstate.runtime.aggregates.spec import TIME, AggregateSpec
+from emberstate.runtime.functions.context import FunctionContext
+from emberstate.runtime.operator.operator import KeyedOperator
+from emberstate.runtime.rows.arrow_rows import batch_of
+from emberstate.runtime.rows.keyed_input import KeyedInput
+from emberstate.runtime.rows.times import MAX_TIME
+from tests.effort import examples
+from tests.raising import raising
+from tests.runtime.aggregates.oracle import AGGREGATES, SCHEMA, Combiner, Event, events
+from tests.runtime.aggregates.test_windowed_model import LATE, cut, micros, windows
+
+IN_RECORD = {name: one for name, one in AGGREGATES.items() if one.in_record}
+KEYS = KeySchema.from_python(str)
+GROUPS = 8
+
+
+def slots_of(parallelism: int) -> list[KeyGroupRange]:
+    """The key groups of every slot."""
+    bounds = [GROUPS * slot // parallelism for slot in range(parallelism + 1)]
+    return [KeyGroupRange(start, end - 1) for start, end in zip(bounds, bounds[1:], strict=False)]
+
+
+class Slots:
+    """The operators of a stage, driven batch by batch; in columns, or row by row."""
+
+    def __init__(self, spec: AggregateSpec, lag: int, in_columns: bool, parallelism: int = 1) -> None:
+        self.spec, self.lag, self.in_columns = spec, lag, in_columns
+        self.combiner = Combiner(spec)
+        self.watermark = -(2**63)
+        self.operators = [self._operator(groups) for groups in slots_of(parallelism)]
+
+    def _operator(self, groups: KeyGroupRange) -> KeyedOperator:
+        late = {} if self.spec.window is None or self.spec.window.late_output is None else {LATE: self.spec.input}
+        operator = KeyedOperator(
+            "windows",
+            aggregate_function(self.spec),
+            HeapKeyedStateBackend(KEYS, max_parallelism=GROUPS, key_group_range=groups),
+            inputs=[KeyedInput(self.spec.partial, self.spec.keys, event_time=TIME)],
+            output=self.spec.output,
+            side_outputs=late,
+            out_of_orderness=micros(self.lag),
+        )
+        with pytest.MonkeyPatch.context() as patch:
+            if not self.in_columns:
+                patch.setattr(HeapKeyedStateBackend, "get_column_state", lambda self, *args, **options: None)
+            operator.open()
+        assert operator._runner.takes_batches == self.in_columns
+        return operator
+
+    def batch(self, batch: list[Event], cuts: int = 1, fails: bool = False) -> list[Any]:
+        """What a batch gives: outputs, late rows and counts, all slots together."""
+        partials = self.combiner.combined(batch, self.watermark)
+        shown: list[Any] = [[], [], 0, 0, 0, {}]
+        for operator in self.operators:
+            mine = [row for row in partials if KEYS.key_group(row[0], GROUPS) in operator.backend.context.key_group_range]
+            if fails:
+                with operator.snapshot() as before:
+                    self._transact(operator, mine, cuts)
+                    self._roll_back(operator, before)
+            result = self._transact(operator, mine, cuts)
+            operator.check_invariants()
+            shown[0] += [repr(tuple(row)) for row in result.main]
+            shown[1] += [repr(tuple(row)) for row in result.outputs[LATE].rows] if LATE in result.outputs else []
+            shown[2] += result.rows
+            shown[3] += result.late_rows
+            shown[4] += result.late_rows_dropped
+            shown[5] = {name: shown[5].get(name, 0) + count for name, count in (shown[5] | result.counters).items()}
+        self.watermark = max([self.watermark, *(event.ts - self.lag for event in batch)])
+        return [sorted(shown[0]), sorted(shown[1]), *shown[2:]]
+
+    def _roll_back(self, operator: KeyedOperator, before: Any) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            if not self.in_columns:
+                patch.setattr(HeapKeyedStateBackend, "get_column_state", lambda self, *args, **options: None)
+            operator.roll_back(before)
+
+    def _transact(self, operator: KeyedOperator, rows: list[Any], cuts: int) -> Any:
+        operator.begin(processing_time=0, watermark=self.watermark)
+        size = max(1, -(-len(rows) // cuts))
+        for start in range(0, len(rows), size):
+            part = [tuple(row) for _, _, row in rows[start : start + size]]
+            operator.process_batch(batch_of(part, self.spec.partial))
+        return operator.end()
+
+    def restored(self, in_columns: bool, parallelism: int) -> Slots:
+        """The stage after a restart from its state files."""
+        files = []
+        for number, operator in enumerate(self.operators):
+            with operator.backend.snapshot() as snapshot:
+                files.append((f"base {number}", b"".join(BaseWriter(operator.backend, snapshot))))
+        made = Slots(self.spec, self.lag, in_columns, parallelism)
+        made.watermark = self.watermark
+        for operator in made.operators:
+            mine = operator.backend.context.key_group_range
+            readers = [StateFileReader.of_bytes(data, name=name) for name, data in files]
+            restore([reader for reader in readers if set(reader.meta.key_groups) & set(mine)], operator.backend)
+        return made
+
+    def close_input(self) -> list[Any]:
+        """What is left."""
+        self.watermark = MAX_TIME
+        return self.batch([])
+
+    def entries(self) -> list[int]:
+        """How much is left: entries and timers."""
+        backends = [operator.backend for operator in self.operators]
+        queues = [len(queue) for backend in backends for queue in backend.timer_queues.values()]
+        return [sum(backend.number_of_entries() for backend in backends), sum(queues)]
+
+
+def renamed(found: list[Event], names: list[str]) -> list[Event]:
+    """The rows with keys of more key groups."""
+    return [event._replace(key=names[number % len(names)]) for number, event in enumerate(found)]
+
+
+@pytest.mark.parametrize("kind", ["tumbling", "sliding"])
+@pytest.mark.parametrize("lateness", [0, 9])
+@given(data=st.data())
+@settings(max_examples=examples(80), deadline=None)
+def test_columns_equal_rows(kind: str, lateness: int, data: st.DataObject) -> None:
+    """Catches: a window that columns close at another time, twice, not at all, or with other rows in it; a late row
+
+    that is lost, taken or counted otherwise; what a failed attempt leaves; a window that has fired and fires again
+    after a restore, or never fires after it, with other slots or in the other way of working; state left over.
+    """
+    rows = data.draw(windows(kind, lateness))
+    if data.draw(st.booleans()):
+        rows = es.window(rows.assigner, allowed_lateness=micros(lateness))
+    spec = AggregateSpec.of(IN_RECORD, SCHEMA, ["key"], event_time="ts", window=rows)
+    lag = data.draw(st.integers(0, 20))
+    found = renamed(data.draw(events()), data.draw(st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=8)))
+    plain, other = Slots(spec, lag, False), Slots(spec, lag, True)
+    for batch in [*cut(data.draw, found), []]:
+        cuts = data.draw(st.integers(1, 3))
+        expected = plain.batch(batch, cuts)
+        assert other.batch(batch, cuts, fails=data.draw(st.booleans())) == expected
+        if data.draw(st.booleans()):
+            parallelism = data.draw(st.sampled_from([1, 2, 4]))
+            plain = plain.restored(False, parallelism)
+            other = other.restored(data.draw(st.booleans()), parallelism)
+    assert other.close_input() == plain.close_input()
+    assert plain.entries() == other.entries() == [0, 0]
+
+
+def event(key: str, time: int, amount: int = 1) -> Event:
+    """A row that matters by its key, time and amount alone."""
+    return Event(key, time, amount, None, None, None, None)
+
+
+def stage(assigner: Any, **options: Any) -> AggregateSpec:
+    """A sum in windows."""
+    window = es.window(assigner, **options)
+    return AggregateSpec.of({"total": es.sum("amount")}, SCHEMA, ["key"], event_time="ts", window=window)
+
+
+def test_a_window_that_has_fired_does_not_fire_again_after_a_restore() -> None:
+    """Catches: end timers that come back for windows which wait out their lateness, in any change of the way."""
+    spec = stage(es.SlidingEventTimeWindows.of(micros(10), micros(5)), allowed_lateness=micros(50))
+    for first, second in ((True, True), (True, False), (False, True)):
+        slots = Slots(spec, 0, first)
+        emitted = slots.batch([event("a", 1), event("b", 2), event("a", 21)])[0]
+        assert len(emitted) == 4
+        after = slots.restored(second, 2)
+        assert after.batch([])[0] == []
+        assert len(after.batch([event("b", 3)])[0]) == 2  # late: both of its windows fire again, for its key alone
+
+
+def test_a_sum_over_panes_that_is_too_large() -> None:
+    """Catches: a sum that wraps around when panes are merged, or an error without key and aggregate."""
+    slots = Slots(stage(es.SlidingEventTimeWindows.of(micros(10), micros(5))), 0, True)
+    with raising(RowTypeError, key="b", field="total", operator="windows"):
+        slots.batch([event("a", 1), event("b", 6, 2**63 - 1), event("b", 11, 1), event("a", 30)])
+
+
+@pytest.mark.parametrize("emit", ["changed", es.every(micros(7))], ids=["changed", "every"])
+def test_what_stays_row_by_row(emit: Any) -> None:
+    """Catches: a stage that columns would run without what it declares."""
+    window = es.window(es.TumblingEventTimeWindows.of(micros(10)))
+    for aggregates, one in ((IN_RECORD, emit), (AGGREGATES, None)):
+        spec = AggregateSpec.of(aggregates, SCHEMA, ["key"], event_time="ts", window=window, emit=one)
+        Slots(spec, 0, False)._operator(KeyGroupRange(0, GROUPS - 1))
+        operator = KeyedOperator("w", aggregate_function(spec), HeapKeyedStateBackend(KEYS, max_parallelism=GROUPS))
+        operator.open()
+        assert not operator._runner.takes_batches
+
+
+def test_a_stage_that_others_follow_gets_single_rows() -> None:
+    """Catches: results without their origins, which the next stage needs; outputs that nobody asks the function for."""
+    spec = stage(es.TumblingEventTimeWindows.of(micros(10)))
+    operator = KeyedOperator(
+        "windows",
+        aggregate_function(spec),
+        HeapKeyedStateBackend(KEYS, max_parallelism=GROUPS),
+        inputs=[KeyedInput(spec.partial, spec.keys, event_time=TIME)],
+        output=spec.output,
+        followed=True,
+    )
+    operator.open()
+    assert not operator._runner.takes_batches
+    assert isinstance(operator._runner.context, FunctionContext)
