@@ -6,6 +6,7 @@ parallelism, the way the stage works, or both.
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -39,7 +40,7 @@ GROUPS = 8
 def slots_of(parallelism: int) -> list[KeyGroupRange]:
     """The key groups of every slot."""
     bounds = [GROUPS * slot // parallelism for slot in range(parallelism + 1)]
-    return [KeyGroupRange(start, end - 1) for start, end in zip(bounds, bounds[1:], strict=False)]
+    return [KeyGroupRange(start, end - 1) for start, end in itertools.pairwise(bounds)]
 
 
 class Slots:
@@ -74,7 +75,8 @@ class Slots:
         partials = self.combiner.combined(batch, self.watermark)
         shown: list[Any] = [[], [], 0, 0, 0, {}]
         for operator in self.operators:
-            mine = [row for row in partials if KEYS.key_group(row[0], GROUPS) in operator.backend.context.key_group_range]
+            groups = operator.backend.context.key_group_range
+            mine = [row for row in partials if KEYS.key_group(row[0], GROUPS) in groups]
             if fails:
                 with operator.snapshot() as before:
                     self._transact(operator, mine, cuts)
@@ -152,7 +154,7 @@ def test_columns_equal_rows(kind: str, lateness: int, data: st.DataObject) -> No
     lag = data.draw(st.integers(0, 20))
     found = renamed(data.draw(events()), data.draw(st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=8)))
     plain, other = Slots(spec, lag, False), Slots(spec, lag, True)
-    for batch in [*cut(data.draw, found), []]:
+    for batch in [*cut(data.draw, found), []]:  # type: ignore[arg-type]
         cuts = data.draw(st.integers(1, 3))
         expected = plain.batch(batch, cuts)
         assert other.batch(batch, cuts, fails=data.draw(st.booleans())) == expected

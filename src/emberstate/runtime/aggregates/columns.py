@@ -101,7 +101,8 @@ class ColumnAggregates:
 
     def results(self, columns: list[Column], keys: list[pa.Array], bounds: list[pa.Array]) -> pa.RecordBatch:
         """Return the output rows of records that have these keys, and bounds of windows."""
-        arrays = [*(keys if self._spec.key_columns else []), *bounds, *[result(columns) for result in self._plan.results]]
+        results = [result(columns) for result in self._plan.results]
+        arrays = [*(keys if self._spec.key_columns else []), *bounds, *results]
         fitting = [array.cast(field.type) for array, field in zip(arrays, self._schema, strict=True)]
         return pa.RecordBatch.from_arrays(fitting, schema=self._schema)
 

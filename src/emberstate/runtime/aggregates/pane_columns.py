@@ -9,8 +9,7 @@ windows have yet to fire, and they move with their key group.
 A timer that fires is noted, and the window is closed for all key groups at once when event time goes on (`close`).
 
 Invariants, after every batch and timer: for every pane of a key group, the first of its windows that has not fired has
-a timer at its end, and its last window has one at its clean-up time. A window that is to be emitted again has a timer at
-its clean-up time.
+a timer at its end, and its last window has one at its clean-up time. So has a window that is to be emitted again.
 
 Thread safety: the backend's owner thread.
 """
@@ -29,18 +28,18 @@ from emberstate.heap.columns.column_table import ColumnTable
 from emberstate.heap.columns.layout import Array, Column
 from emberstate.runtime.aggregates.column_plan import ColumnPlan, FoldError
 from emberstate.runtime.aggregates.columns import ColumnAggregates
-from emberstate.runtime.aggregates.spec import PANE_END, PANE_START, TIME, AggregateSpec
 from emberstate.runtime.aggregates.pane_timers import PANES
+from emberstate.runtime.aggregates.spec import PANE_END, PANE_START, TIME, AggregateSpec
 from emberstate.runtime.functions.context import FunctionContext
 from emberstate.runtime.functions.domain_timers import KeyedTimer
-from emberstate.runtime.rows.arrow_rows import arrow_type, write
+from emberstate.runtime.rows.arrow_rows import arrow_type, batch_of, rows_of, write
 from emberstate.runtime.rows.times import MAX_TIME
 from emberstate.runtime.windows.slices import SliceGrid
 from emberstate.runtime.windows.time_window import TimeWindow
 from emberstate.runtime.windows.window_function import FIRINGS
 from emberstate.state.cells.keys import binary_cells
 
-_MICROS: Final = pa.timestamp("us")
+_BOUND: Final = pa.timestamp("us", "UTC")
 
 
 @dataclasses.dataclass(slots=True)
@@ -62,7 +61,7 @@ class PaneColumns:
         table: ColumnTable,
         grid: SliceGrid | None,
         ctx: FunctionContext,
-        drop_late: Callable[[pa.RecordBatch], None],
+        drop_late: Callable[[list[Any]], None],
     ) -> None:
         """`drop_late` takes the partial rows whose windows are all past."""
         assert spec.window is not None
@@ -85,8 +84,14 @@ class PaneColumns:
 
     # -- rows ------------------------------------------------------------------------------------------------
 
-    def add(self, batch: pa.RecordBatch, key_groups: Array) -> None:
+    def add_row(self, row: Any) -> None:
+        """Merge a partial row of the current key in."""
+        group = np.array([self._table.context.key_group], np.int32)
+        self.add(batch_of([tuple(row)], self._spec.partial), group.data)
+
+    def add(self, batch: pa.RecordBatch, groups: memoryview) -> None:
         """Merge partial rows into their panes, and set the timers of these; rows that are late are dropped."""
+        key_groups = np.asarray(groups)
         self.close()
         if batch.column(PANE_START).null_count:  # rows between windows
             inside = batch.column(PANE_START).is_valid()
@@ -97,7 +102,8 @@ class PaneColumns:
         now = self._ctx.event_now
         late = np.array([self._is_late(self._last_window(pane), now) for pane in panes], np.bool_)
         if late.any():
-            self._drop_late(batch.filter(pa.array(late[which])))
+            partial = self._spec.partial
+            self._drop_late(rows_of(batch.select(partial.names).filter(pa.array(late[which])), partial))
             kept = ~late[which]
             batch, key_groups, which = batch.filter(pa.array(kept)), key_groups[kept], which[kept]
             if not len(batch):
@@ -105,11 +111,11 @@ class PaneColumns:
         rows, positions = self._columns.fold(batch, key_groups, panes, which)
         pane_of_row = np.empty(len(rows), np.int64)
         pane_of_row[positions] = which
-        groups = self._table.store.groups[rows]
+        groups_of_rows = self._table.store.groups[rows]
         for number, pane in enumerate(panes):
             if not late[number]:
                 mine = np.flatnonzero(pane_of_row == number)
-                self._await(pane, rows[mine], groups[mine], now)
+                self._await(pane, rows[mine], groups_of_rows[mine], now)
 
     def _panes_of_rows(self, batch: pa.RecordBatch) -> tuple[list[TimeWindow], Array]:
         """The panes of a batch, earliest first, and which of them each row is in."""
@@ -217,9 +223,8 @@ class PaneColumns:
         if not len(rows):
             return
         self._ctx.count(FIRINGS, len(rows))
-        bounds = [pa.array(np.full(len(rows), time, np.int64)).cast(_MICROS) for time in (window.start, window.end)]
-        utc = [bound.cast(pa.timestamp("us", "UTC")) for bound in bounds]
-        self._emitted.append(self._columns.results(columns, self._columns.keys_of(rows), utc))
+        bounds = [pa.array(np.full(len(rows), time, np.int64)).cast(_BOUND) for time in (window.start, window.end)]
+        self._emitted.append(self._columns.results(columns, self._columns.keys_of(rows), bounds))
 
     def _merged(self, rows: Array, changed: Array | None) -> tuple[Array, list[Column]]:
         """One row of each key, and what all its panes have together, merged from the earliest on."""

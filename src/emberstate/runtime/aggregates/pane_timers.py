@@ -9,21 +9,21 @@ Thread safety: one thread, that of the operator.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from typing import Any, Final
 
 from emberstate.runtime.functions.context import FunctionContext
-from emberstate.runtime.windows.slices import SliceGrid
 from emberstate.runtime.windows.time_window import TimeWindow
-
-if TYPE_CHECKING:
-    from emberstate.runtime.windows.window_function import WindowFunction
 
 #: The name of the timers of key groups; stored.
 PANES: Final = "panes"
 
 
-def single_out(function: WindowFunction, grid: SliceGrid | None, ctx: FunctionContext) -> None:
-    """Give every key the timers that its key group has, and the index of its slices: rows come one by one now."""
+def single_out(name: str, adopt: Callable[[TimeWindow, set[TimeWindow]], None], ctx: FunctionContext) -> None:
+    """Give every key with a pane in state `name` the timers that its key group has: rows come one by one now.
+
+    `adopt` is called with each pane, whose key is current, and the windows of its key group that have yet to fire.
+    """
     backend, event = ctx.backend, ctx.timers.event
     context = backend.context
     #: By key group: the windows that have yet to fire.
@@ -31,16 +31,17 @@ def single_out(function: WindowFunction, grid: SliceGrid | None, ctx: FunctionCo
     for group in context.key_group_range:
         for timer in [timer for timer in event.queue.timers_of_group(group) if timer.name == PANES]:
             windows = unfired.setdefault(group, set())
-            if timer.time == timer.namespace.end:
-                windows.add(timer.namespace)
+            window = timer.namespace
+            if isinstance(window, TimeWindow) and timer.time == window.end:
+                windows.add(window)
             context.set_current_key(timer.key)
-            event.delete(PANES, timer.time, timer.namespace)
+            event.delete(PANES, timer.time, window)
     if not unfired:
         return
-    for key, pane in list(backend.get_keys_and_namespaces(function.spec.contents.name)):
+    for key, pane in list(backend.get_keys_and_namespaces(name)):
         context.set_current_key(key)
         if context.key_group in unfired:
-            function.adopt(pane, unfired[context.key_group])  # type: ignore[attr-defined]
+            adopt(pane, unfired[context.key_group])
     event.refresh()
 
 

@@ -16,7 +16,6 @@ Thread safety: one thread, that of the operator.
 from __future__ import annotations
 
 import dataclasses
-from array import array
 from typing import TYPE_CHECKING, Any
 
 from emberstate.errors import InvariantError
@@ -31,11 +30,11 @@ from emberstate.runtime.functions.columnar import ColumnarFunction
 from emberstate.runtime.functions.context import FunctionContext
 from emberstate.runtime.functions.declared_states import Declaration
 from emberstate.runtime.functions.domain_timers import KeyedTimer, TimeDomain
+from emberstate.runtime.functions.finishing import FinishingFunction
 from emberstate.runtime.functions.function import Outputs
 from emberstate.runtime.windows.merging_window_function import MergingWindowFunction
 from emberstate.runtime.windows.plain_window_function import PlainWindowFunction
 from emberstate.runtime.windows.sliced_window_function import SlicedWindowFunction
-from emberstate.runtime.windows.slices import SliceGrid
 from emberstate.runtime.windows.time_window import TimeWindow
 from emberstate.runtime.windows.trigger import TriggerResult
 from emberstate.runtime.windows.window_function import FIRINGS, WindowFunction, WindowSpec
@@ -53,13 +52,12 @@ else:
     _Base = object
 
 
-class _Aggregates(ColumnarFunction, _Base):
+class _Aggregates(FinishingFunction, _Base):
     """What the functions below have in common; each of them is also a `WindowFunction`."""
 
     #: The declaration, as given and without `whole_rows`.
     given: AggregateSpec
     aggregates: AggregateSpec
-    _columns: PaneColumns | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return windowed_aggregates, (self.given,)  # record classes are made in each process
@@ -72,7 +70,6 @@ class _Aggregates(ColumnarFunction, _Base):
 
     def open(self, ctx: FunctionContext) -> None:
         """Open the states."""
-        self._columns = self._in_columns(ctx)  # first: what is registered already is not in columns
         super().open(ctx)
         spec = self.aggregates
         self._partial_of = partial_maker(self.given)
@@ -85,61 +82,10 @@ class _Aggregates(ColumnarFunction, _Base):
         #: What is to be emitted at the end of the transaction: windows, in order, by key.
         self._deferred: dict[Any, dict[Any, None]] = {}
 
-    # -- whole batches --------------------------------------------------------------------------------------
-
-    def _in_columns(self, ctx: FunctionContext) -> PaneColumns | None:
-        """What works on batches, if the windows, the aggregates and the backend allow it."""
-        return None
-
-    @property
-    def takes_batches(self) -> bool:
-        """Whether the state is in columns."""
-        return self._columns is not None
-
-    def process_columns(self, batch: pa.RecordBatch, key_groups: memoryview, ctx: FunctionContext) -> None:
-        """Merge the partial rows of a batch into their panes."""
-        import numpy as np
-
-        assert self._columns is not None
-        self._columns.add(batch, np.asarray(key_groups))
-
-    def finish_columns(self) -> list[pa.RecordBatch]:
-        """The windows that have closed or changed."""
-        assert self._columns is not None
-        return self._columns.finish()
-
-    def adopt(self, pane: TimeWindow, unfired: set[TimeWindow]) -> None:
-        """Set the timers of a pane of the current key, which columns have left; `unfired` is of its key group."""
-        if self._grid is None:
-            windows = [pane]
-        else:
-            windows = list(self._grid.windows_of(pane))
-            self._internal(self._index, str).put(pane.start, True)
-        first = min((window for window in windows if window in unfired), default=None)
-        for window in windows:
-            if first is not None and window >= first:
-                self._await_end(window)
-            self._await_cleanup(window)
-
-    def _drop_late_batch(self, batch: pa.RecordBatch) -> None:
-        """Drop partial rows whose windows are all past."""
-        from emberstate.runtime.rows.arrow_rows import rows_of
-
-        partial, count = self.aggregates.partial, len(self.aggregates.keys)
-        for row in rows_of(batch.select(partial.names), partial):
-            self._ctx.backend.context.set_current_key(row[0] if count == 1 else tuple(row[:count]))
-            self._drop_late(row)
-
     # -- partial rows ---------------------------------------------------------------------------------------
 
     def process_element(self, row: Any, ctx: FunctionContext) -> Outputs:
         """Merge a partial row into its windows."""
-        if self._columns is not None:
-            from emberstate.runtime.rows.arrow_rows import batch_of
-
-            batch = batch_of([tuple(row)], self.aggregates.partial)
-            self.process_columns(batch, memoryview(array("i", [ctx.backend.context.key_group])), ctx)
-            return None
         if self._partial_of is not None:
             row = self._partial_of(row, ctx.timestamp_micros)
         if self._pane is not None and row[self._pane[0]] is not None:
@@ -152,9 +98,6 @@ class _Aggregates(ColumnarFunction, _Base):
 
     def on_timer(self, timer: KeyedTimer, ctx: FunctionContext) -> Outputs:
         """Emit what was deferred, if the window is about to be cleaned up; then do as windows do."""
-        if self._columns is not None:
-            self._columns.fire(timer)
-            return None
         out: list[Any] = []
         if self._deferred and (timer.domain is TimeDomain.EVENT) == self._is_event_time:
             window = self._window_of(timer.namespace)
@@ -229,37 +172,102 @@ class _Aggregates(ColumnarFunction, _Base):
         return Accumulated(self.aggregates, contents, lambda state: self._internal(state, window_type))
 
 
-class PlainAggregates(_Aggregates, PlainWindowFunction):
-    """Of windows that do not merge."""
+class _Panes(ColumnarFunction, _Aggregates):
+    """Of windows that do not merge: in columns, if the windows, the aggregates and the backend allow it."""
+
+    _columns: PaneColumns | None
+    _grid: Any  # SliceGrid, or None: the functions below have one, or may have
+    _index: Any
+
+    def open(self, ctx: FunctionContext) -> None:
+        """Open the states."""
+        self._columns = self._in_columns(ctx)  # first: what is registered already is not in columns
+        super().open(ctx)
 
     def _in_columns(self, ctx: FunctionContext) -> PaneColumns | None:
-        return panes_in_columns(self, self._grid, ctx)
+        spec, record = self.aggregates, self.spec.contents
+        closes = spec.is_combinable and spec.has_panes and self.spec.fires_at_end
+        if not closes or self.given.whole_rows:
+            return None
+        from emberstate.runtime.aggregates.column_plan import column_plan
+        from emberstate.runtime.aggregates.pane_columns import PaneColumns
+
+        assert isinstance(record, AggregatingStateDescriptor)
+        plan = column_plan(spec)
+        table = None if plan is None else ctx.get_column_state(record, namespace_type=TimeWindow)
+        if plan is None or table is None:
+            return None
+        return PaneColumns(spec, plan, table, self._grid, ctx, self._drop_late_rows)
 
     def resume(self, ctx: FunctionContext) -> None:
         """Go on from what columns, or single rows, left."""
         if self._columns is None:
-            single_out(self, self._grid, ctx)
+            single_out(self.spec.contents.name, self._adopt, ctx)
         elif self._index is not None:
             forget_slices(self._index.name, self._internal(self._index, str), ctx)
+
+    def _adopt(self, pane: TimeWindow, unfired: set[TimeWindow]) -> None:
+        """Set the timers of a pane of the current key; `unfired` are windows of its key group."""
+        windows = [pane]
+        if self._grid is not None and self._index is not None:
+            windows = list(self._grid.windows_of(pane))
+            self._internal(self._index, str).put(pane.start, True)
+        first = min((window for window in windows if window in unfired), default=None)
+        for window in windows:
+            if first is not None and window >= first:
+                self._await_end(window)
+            self._await_cleanup(window)
+
+    @property
+    def takes_batches(self) -> bool:
+        """Whether the state is in columns."""
+        return self._columns is not None
+
+    def process_columns(self, batch: pa.RecordBatch, key_groups: memoryview, ctx: FunctionContext) -> None:
+        """Merge the partial rows of a batch into their panes."""
+        assert self._columns is not None
+        self._columns.add(batch, key_groups)
+
+    def finish_columns(self) -> list[pa.RecordBatch]:
+        """The windows that have closed or changed."""
+        assert self._columns is not None
+        return self._columns.finish()
+
+    def process_element(self, row: Any, ctx: FunctionContext) -> Outputs:
+        """Merge a partial row into its windows."""
+        if self._columns is None:
+            return super().process_element(row, ctx)
+        self._columns.add_row(row)
+        return None
+
+    process_late_element = process_element
+
+    def on_timer(self, timer: KeyedTimer, ctx: FunctionContext) -> Outputs:
+        """Close a window."""
+        if self._columns is None:
+            return super().on_timer(timer, ctx)
+        self._columns.fire(timer)
+        return None
+
+    def _drop_late_rows(self, rows: list[Any]) -> None:
+        """Drop partial rows whose windows are all past."""
+        count = len(self.aggregates.keys)
+        for row in rows:
+            self._ctx.backend.set_current_key(row[0] if count == 1 else tuple(row[:count]))
+            self._drop_late(row)
+
+
+class PlainAggregates(_Panes, PlainWindowFunction):
+    """Of windows that do not merge."""
 
     def _content(self, window: Any) -> list[Any]:
         return self._contents.elements(window)
 
 
-class SlicedAggregates(_Aggregates, SlicedWindowFunction):
+class SlicedAggregates(_Panes, SlicedWindowFunction):
     """Of sliding windows that fire at their end."""
 
     _in_row = False
-
-    def _in_columns(self, ctx: FunctionContext) -> PaneColumns | None:
-        return panes_in_columns(self, self._grid, ctx)
-
-    def resume(self, ctx: FunctionContext) -> None:
-        """Go on from what columns, or single rows, left."""
-        if self._columns is None:
-            single_out(self, self._grid, ctx)
-        elif self._index is not None:
-            forget_slices(self._index.name, self._internal(self._index, str), ctx)
 
     def _take(self, row: Any, time: int, out: list[Any]) -> bool:
         self._in_row = True
@@ -286,23 +294,6 @@ class MergingAggregates(_Aggregates, MergingWindowFunction):
     def _content(self, window: Any) -> list[Any]:
         state_window = self._windows.state_window(window)
         return [] if state_window is None else self._state.elements((state_window,))
-
-
-def panes_in_columns(function: _Aggregates, grid: SliceGrid | None, ctx: FunctionContext) -> PaneColumns | None:
-    """What holds the panes of a stage in columns, if its windows, its aggregates and the backend allow it."""
-    spec = function.aggregates
-    plain = spec.is_combinable and spec.has_panes and not spec.is_sessions and function.spec.fires_at_end
-    if not plain or function.given.whole_rows:
-        return None
-    from emberstate.runtime.aggregates.column_plan import column_plan
-    from emberstate.runtime.aggregates.pane_columns import PaneColumns
-
-    plan, record = column_plan(spec), function.spec.contents
-    assert isinstance(record, AggregatingStateDescriptor)
-    table = None if plan is None else ctx.get_column_state(record, namespace_type=TimeWindow)
-    if plan is None or table is None:
-        return None
-    return PaneColumns(spec, plan, table, grid, ctx, function._drop_late_batch)
 
 
 def windowed_aggregates(given: AggregateSpec) -> WindowFunction:
