@@ -186,7 +186,11 @@ def stage(assigner: Any, **options: Any) -> AggregateSpec:
 def test_a_window_that_has_fired_does_not_fire_again_after_a_restore() -> None:
     """Catches: end timers that come back for windows which wait out their lateness, in any change of the way."""
     spec = stage(es.SlidingEventTimeWindows.of(micros(10), micros(5)), allowed_lateness=micros(50))
+    closed = stage(es.SlidingEventTimeWindows.of(micros(14), micros(4)))
     for first, second in ((True, True), (True, False), (False, True)):
+        slots = Slots(closed, 0, first)
+        slots.batch([event("d", 50), event("d", 59)])
+        assert slots.restored(second, 2).batch([])[0] == []
         slots = Slots(spec, 0, first)
         emitted = slots.batch([event("a", 1), event("b", 2), event("a", 21)])[0]
         assert len(emitted) == 4

@@ -18,30 +18,30 @@ from emberstate.runtime.windows.time_window import TimeWindow
 #: The name of the timers of key groups; stored.
 PANES: Final = "panes"
 
+#: Windows with the times of their timers.
+GroupTimers = set[tuple[TimeWindow, int]]
 
-def single_out(name: str, adopt: Callable[[TimeWindow, set[TimeWindow]], None], ctx: FunctionContext) -> None:
+
+def single_out(name: str, adopt: Callable[[TimeWindow, GroupTimers], None], ctx: FunctionContext) -> None:
     """Give every key with a pane in state `name` the timers that its key group has: rows come one by one now.
 
-    `adopt` is called with each pane, whose key is current, and the windows of its key group that have yet to fire.
+    `adopt` is called with each pane, whose key is current, and the timers of its key group.
     """
     backend, event = ctx.backend, ctx.timers.event
     context = backend.context
-    #: By key group: the windows that have yet to fire.
-    unfired: dict[int, set[TimeWindow]] = {}
+    by_group: dict[int, GroupTimers] = {}
     for group in context.key_group_range:
         for timer in [timer for timer in event.queue.timers_of_group(group) if timer.name == PANES]:
-            windows = unfired.setdefault(group, set())
-            window = timer.namespace
-            if isinstance(window, TimeWindow) and timer.time == window.end:
-                windows.add(window)
+            assert isinstance(timer.namespace, TimeWindow)
+            by_group.setdefault(group, set()).add((timer.namespace, timer.time))
             context.set_current_key(timer.key)
-            event.delete(PANES, timer.time, window)
-    if not unfired:
+            event.delete(PANES, timer.time, timer.namespace)
+    if not by_group:
         return
     for key, pane in list(backend.get_keys_and_namespaces(name)):
         context.set_current_key(key)
-        if context.key_group in unfired:
-            adopt(pane, unfired[context.key_group])
+        if context.key_group in by_group:
+            adopt(pane, by_group[context.key_group])
     event.refresh()
 
 

@@ -23,7 +23,7 @@ from emberstate.runtime.aggregates.accumulated import Accumulated, own_descripto
 from emberstate.runtime.aggregates.emission import CHANGED, Every
 from emberstate.runtime.aggregates.emission_triggers import ChangedTrigger, EveryTrigger, WholeRowTrigger
 from emberstate.runtime.aggregates.pane_assigner import PaneAssigner
-from emberstate.runtime.aggregates.pane_timers import forget_slices, single_out
+from emberstate.runtime.aggregates.pane_timers import GroupTimers, forget_slices, single_out
 from emberstate.runtime.aggregates.partials import partial_maker
 from emberstate.runtime.aggregates.spec import PANE_END, PANE_START, WHOLE, AggregateSpec
 from emberstate.runtime.functions.columnar import ColumnarFunction
@@ -39,6 +39,7 @@ from emberstate.runtime.windows.time_window import TimeWindow
 from emberstate.runtime.windows.trigger import TriggerResult
 from emberstate.runtime.windows.window_function import FIRINGS, WindowFunction, WindowSpec
 from emberstate.runtime.windows.window_state import WindowState
+from emberstate.runtime.windows.window_trigger_context import WINDOW_TIMER
 from emberstate.runtime.windows.windowed_rows import WindowedRows
 from emberstate.state.descriptors import AggregatingStateDescriptor
 
@@ -206,17 +207,20 @@ class _Panes(ColumnarFunction, _Aggregates):
         elif self._index is not None:
             forget_slices(self._index.name, self._internal(self._index, str), ctx)
 
-    def _adopt(self, pane: TimeWindow, unfired: set[TimeWindow]) -> None:
-        """Set the timers of a pane of the current key; `unfired` are windows of its key group."""
+    def _adopt(self, pane: TimeWindow, timers: GroupTimers) -> None:
+        """Set the timers of a pane of the current key: those of its key group, and of each window still to fire."""
         windows = [pane]
         if self._grid is not None and self._index is not None:
             windows = list(self._grid.windows_of(pane))
             self._internal(self._index, str).put(pane.start, True)
-        first = min((window for window in windows if window in unfired), default=None)
+        mine = [(window, time) for window, time in timers if window in windows]
+        for window, time in mine:
+            self._ctx.timers.event.register(WINDOW_TIMER, time, window)
+        unfired = min((window for window, time in mine if time == window.end), default=None)
         for window in windows:
-            if first is not None and window >= first:
+            if unfired is not None and window > unfired:
                 self._await_end(window)
-            self._await_cleanup(window)
+                self._await_cleanup(window)
 
     @property
     def takes_batches(self) -> bool:
