@@ -2,9 +2,9 @@
 
 It does what `PlainAggregates` and `SlicedAggregates` do to single rows, to the same records: a row of the column table
 is what one key has in one pane, a tumbling window or a slice. What differs are the timers. Windows close for all keys
-of a key group at the same event time, so a key group has one timer for a window, with any of its keys: `PANES`. A
-timer of a single key, from a run that worked row by row, means the same. So the timers that are there say which
-windows have yet to fire, and they move with their key group.
+of a key group at the same event time, so a key group has one timer for a window, with any of its keys: `PANES`. The
+timers that are there say which windows have yet to fire, and they move with their key group. What a run that worked row
+by row has left becomes such timers first (`pane_timers`).
 
 A timer that fires is noted, and the window is closed for all key groups at once when event time goes on (`close`).
 

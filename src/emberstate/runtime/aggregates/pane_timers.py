@@ -9,11 +9,12 @@ Thread safety: one thread, that of the operator.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any, Final
 
 from emberstate.runtime.functions.context import FunctionContext
 from emberstate.runtime.windows.time_window import TimeWindow
+from emberstate.runtime.windows.window_trigger_context import WINDOW_TIMER
 
 #: The name of the timers of key groups; stored.
 PANES: Final = "panes"
@@ -42,6 +43,20 @@ def single_out(name: str, adopt: Callable[[TimeWindow, GroupTimers], None], ctx:
         context.set_current_key(key)
         if context.key_group in by_group:
             adopt(pane, by_group[context.key_group])
+    event.refresh()
+
+
+def group_up(ctx: FunctionContext) -> None:
+    """Give every key group the timers that its keys have, each once: the state is in columns now."""
+    event, context = ctx.timers.event, ctx.backend.context
+    for group in context.key_group_range:
+        seen: set[tuple[Hashable, int]] = set()
+        for timer in [timer for timer in event.queue.timers_of_group(group) if timer.name == WINDOW_TIMER]:
+            context.set_current_key(timer.key)
+            event.delete(WINDOW_TIMER, timer.time, timer.namespace)
+            if (timer.namespace, timer.time) not in seen:
+                seen.add((timer.namespace, timer.time))
+                event.register(PANES, timer.time, timer.namespace)
     event.refresh()
 
 

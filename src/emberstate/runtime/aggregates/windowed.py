@@ -23,7 +23,7 @@ from emberstate.runtime.aggregates.accumulated import Accumulated, own_descripto
 from emberstate.runtime.aggregates.emission import CHANGED, Every
 from emberstate.runtime.aggregates.emission_triggers import ChangedTrigger, EveryTrigger, WholeRowTrigger
 from emberstate.runtime.aggregates.pane_assigner import PaneAssigner
-from emberstate.runtime.aggregates.pane_timers import GroupTimers, forget_slices, single_out
+from emberstate.runtime.aggregates.pane_timers import GroupTimers, forget_slices, group_up, single_out
 from emberstate.runtime.aggregates.partials import partial_maker
 from emberstate.runtime.aggregates.spec import PANE_END, PANE_START, WHOLE, AggregateSpec
 from emberstate.runtime.functions.columnar import ColumnarFunction
@@ -204,7 +204,9 @@ class _Panes(ColumnarFunction, _Aggregates):
         """Go on from what columns, or single rows, left."""
         if self._columns is None:
             single_out(self.spec.contents.name, self._adopt, ctx)
-        elif self._index is not None:
+            return
+        group_up(ctx)
+        if self._index is not None:
             forget_slices(self._index.name, self._internal(self._index, str), ctx)
 
     def _adopt(self, pane: TimeWindow, timers: GroupTimers) -> None:
