@@ -199,6 +199,23 @@ def test_a_window_that_has_fired_does_not_fire_again_after_a_restore() -> None:
         assert len(after.batch([event("b", 3)])[0]) == 2  # late: both of its windows fire again, for its key alone
 
 
+def test_a_key_group_without_rows_goes_to_columns_and_back() -> None:
+    """Catches: timers of single keys that columns leave as they are where no row comes, and that nobody finds later."""
+    spec = stage(es.SlidingEventTimeWindows.of(micros(10), micros(5)), allowed_lateness=micros(8))
+    first = [event(key, time) for time, key in enumerate("abcdefgh")]
+    found = []
+    for ways in ((False, True, False), (False, False, False)):
+        slots, shown = Slots(spec, 0, ways[0]), []
+        shown.append(slots.batch(first))
+        for way in ways[1:]:
+            slots = slots.restored(way, 2)
+            shown.append(slots.batch([event("a", 9)]))
+        shown.append(slots.close_input())
+        assert slots.entries() == [0, 0]
+        found.append(shown)
+    assert found[0] == found[1]
+
+
 def test_a_stage_goes_from_columns_to_rocksdb(tmp_path: Path) -> None:
     """Catches: keys that never close on a backend without columns, because only their key group had timers."""
     spec = stage(es.SlidingEventTimeWindows.of(micros(10), micros(5)), allowed_lateness=micros(8))
