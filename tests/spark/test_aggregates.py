@@ -205,6 +205,7 @@ def test_windows_over_any_cut_and_parallelism(stream: Stream, assigner: Any, kin
         assert sum(one.rows_in for one in progress) == len(given)
 
 
+@pytest.mark.long
 def test_late_rows_and_restarts(stream: Stream) -> None:
     """Catches: a late row that joins others or comes out in another form; a batch that is counted twice when it is sent
     again; results that depend on the number of slots."""

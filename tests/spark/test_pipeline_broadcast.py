@@ -38,6 +38,7 @@ class Words(es.KeyedBroadcastProcessFunction):
         yield row.key, self.total.value()
 
 
+@pytest.mark.long
 def test_drift_between_slots_is_refused_and_agreement_is_not(stream: Stream, slots: Any) -> None:
     """Catches: a function that does not do the same in every slot, committed from one of them; and a false alarm for
     one that does, between a slot that is hot and one that was restored, whose sets have another order."""

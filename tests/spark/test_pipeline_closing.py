@@ -97,6 +97,7 @@ def test_a_run_ends_as_it_is_told(stream: Stream) -> None:
         two_stages(stream.pipeline(), open_).run(stream.static(), save_as="again", at_end="close")
 
 
+@pytest.mark.long
 def test_a_query_that_began_without_ticks(stream: Stream, caplog: pytest.LogCaptureFixture) -> None:
     """Catches: Spark's own words on the number of sources; windows that stay open without a word."""
     kept, progress = Kept(), list[es.Progress]()

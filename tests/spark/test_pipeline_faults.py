@@ -75,6 +75,7 @@ def test_slots_and_workers_killed_and_tasks_failing(stream: Stream, kind: str, t
     assert len(list(marks.iterdir())) == 4 and set(killer.killed) == {"s", "w"}
 
 
+@pytest.mark.long
 @pytest.mark.reliability(23)
 def test_slots_that_are_stopped_or_stuck_are_ended_and_the_batch_is_exact(stream: Stream, tmp_path: Path) -> None:
     """Catches: a query that waits for ever for a slot that is stopped or whose function does not return, and a batch
@@ -148,6 +149,7 @@ class Poisoned(Totals):
         return 1 / (value - 666) if value == 666 else 1.0
 
 
+@pytest.mark.long
 def test_stopped_in_the_middle_of_a_batch_and_started_with_other_code(
     stream: Stream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -261,6 +263,7 @@ def test_a_zombie_that_has_committed_does_not_deliver(
     assert sorted(row[:3] for row in kept.rows) == sorted(totals(given))
 
 
+@pytest.mark.long
 def test_a_call_of_a_stopped_query_takes_nothing_over(stream: Stream) -> None:
     """Catches: a late callback of a query's former run that takes the job from the present one."""
     kept = Kept()

@@ -60,6 +60,7 @@ def test_timers_fire_and_state_expires_on_an_idle_stream(stream: Stream) -> None
     assert [one.batch for one in progress] == list(range(len(progress)))
 
 
+@pytest.mark.long
 def test_event_time_goes_on_after_the_idle_timeout(stream: Stream) -> None:
     """Catches: event time that moves on an idle stream unasked, or does not though asked."""
     clock, kept, progress = ManualClock(micros(0)), Kept(), list[es.Progress]()

@@ -61,6 +61,7 @@ def test_what_must_not_change_is_refused(stream: Stream) -> None:
     assert sorted(kept.rows) == sorted(totals(given))
 
 
+@pytest.mark.long
 def test_a_savepoint_of_a_running_stream_starts_another(stream: Stream, tmp_path: Path) -> None:
     """Catches: a savepoint that is not one moment's state; a new query that silently starts anywhere."""
     given = events(60)

@@ -143,10 +143,8 @@ def renamed(found: list[Event], names: list[str]) -> list[Event]:
     return [event._replace(key=names[number % len(names)]) for number, event in enumerate(found)]
 
 
-@pytest.mark.parametrize("kind", ["tumbling", "sliding"])
-@pytest.mark.parametrize("lateness", [0, 9])
-@given(data=st.data())
-@settings(max_examples=examples(80), deadline=None)
+@given(kind=st.sampled_from(["tumbling", "sliding"]), lateness=st.sampled_from([0, 9]), data=st.data())
+@settings(max_examples=examples(160), deadline=None)
 def test_columns_equal_rows(kind: str, lateness: int, data: st.DataObject) -> None:
     """Catches: a window that columns close at another time, twice, not at all, or with other rows in it; a late row
 
