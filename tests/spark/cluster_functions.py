@@ -72,14 +72,31 @@ class Rank(KeyedProcessFunction):
 
 
 class HoldingBackend(FsStateBackend):
-    """Who reads an output file in a task can be held at point `read`."""
+    """Who reads an output file in a task can be held at point `read`: while it is one, outputs are read in Python."""
 
     def __init__(self, root: Path, points: Path) -> None:
         super().__init__(root)
         self._points = points
 
+    def open_storage(self) -> Storage:
+        return _DriversStorage(str(self.uri), self._points)
+
     def open_slot_storage(self) -> Storage:
         return _HoldingStorage(str(self.uri), self._points)
+
+
+class _DriversStorage(LocalStorage):
+    def __init__(self, root: str, points: Path) -> None:
+        super().__init__(root)
+        self._points = points
+
+    @property
+    def directory(self) -> str | None:
+        return None if (self._points / "read").with_suffix(".hold").exists() else self._directory
+
+    @directory.setter
+    def directory(self, directory: str | None) -> None:
+        self._directory = directory
 
 
 class _HoldingStorage(LocalStorage):
