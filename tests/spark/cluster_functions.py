@@ -75,8 +75,8 @@ class HoldingBackend(FsStateBackend):
     """Who reads an output file in a task can be held at point `read`: while it is one, outputs are read in Python."""
 
     def __init__(self, root: Path, points: Path) -> None:
+        self._points = points  # first: the class opens its storage
         super().__init__(root)
-        self._points = points
 
     def open_storage(self) -> Storage:
         return _DriversStorage(str(self.uri), self._points)
