@@ -40,6 +40,7 @@ else:
 
     In, In2, Key, Out, AnyOut = (TypeVar(name) for name in ("In", "In2", "Key", "Out", "AnyOut"))
 
+
 class ProcessFunction(Generic[AnyOut]):
     """Base of all functions: open, close, and timers."""
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 #: Outputs up to this size go through the driver, in bytes.
 DRIVER_BYTES: Final = 1024 * 1024
-#: Outputs up to this size are verified by the driver, in bytes: a fraction of a second.
+#: Outputs up to this size are verified by the driver, in bytes; larger ones by the tasks that read them.
 VERIFIED_BYTES: Final = 256 * 1024 * 1024
 
 
