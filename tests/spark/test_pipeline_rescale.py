@@ -99,6 +99,7 @@ def test_a_savepoint_of_a_running_stream_starts_another(stream: Stream, tmp_path
     assert sorted(second.rows) == expected
 
 
+@pytest.mark.long
 def test_a_run_saves_its_state_for_a_stream_and_another_run(stream: Stream) -> None:
     """Catches: history that does not reach the stream; a run that goes on where it must start empty."""
     given = events(90)

@@ -45,7 +45,8 @@ def _later(one: Any, other: Any) -> Any:
     return max(one, other, key=lambda row: (row.ts, row.value))
 
 
-@pytest.mark.parametrize("kind", ["fs", pytest.param("rocksdb", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["fs", "rocksdb"])
 def test_windows_of_rows(stream: Stream, kind: str) -> None:
     """Catches: "expected Row, got Row" from every window that keeps rows of its input."""
     given = events(200, keys=3)

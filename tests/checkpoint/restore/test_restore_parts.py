@@ -208,8 +208,9 @@ def cut(parts: list[FileSlice], groups: KeyGroupRange) -> list[FileSlice]:
     return [FileSlice(part.reader, common, part.decisions) for part, common in cuts if common]
 
 
+@pytest.mark.long
 @pytest.mark.reliability(21)
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2))])
+@pytest.mark.parametrize("seed", range(3))
 def test_twenty_rescalings_in_a_row(seed: int) -> None:
     """Catches: an entry or timer lost, doubled or in two slots when the parallelism goes up and down, with bases
     of some slots and deltas of others, and files that are referred to again and again."""
