@@ -9,7 +9,7 @@
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help test check build extensions demo docs dist wheels versions workflows long again bench nexmark stress memory clean distclean
+.PHONY: help test check build extensions demo docs dist wheels versions workflows long integration again bench nexmark stress memory clean distclean
 
 PYTHON3 ?= $(firstword $(foreach name,python3.11 python3,$(shell $(name) -c 'print("$(name)")' 2>/dev/null)))
 VENV := .venv
@@ -58,6 +58,9 @@ workflows: ## check the GitHub workflows with actionlint: needs Go
 long: build ## what takes long: killed drivers and executors, a cluster, the property tests with all examples
 	@$(PYTHON) tools/run_tests.py --long
 
+integration: build $(VENV)/integration.stamp ## against a real broker, database, tables, Prometheus and browser, which it installs, starts and stops
+	@$(PYTHON) -m tools.integration
+
 again: build ## make test ten times: three times beside eight busy loops, once in another order
 	@tools/again.sh
 
@@ -98,6 +101,12 @@ $(VENV)/dependencies.stamp: constraints.txt pyproject.toml tools/requirements.py
 	@echo "installing the dependencies"
 	@$(PYTHON) tools/requirements.py > $(VENV)/requirements.txt
 	@$(PYTHON) -m pip install --quiet --no-input --disable-pip-version-check -c constraints.txt -r $(VENV)/requirements.txt
+	@touch $@
+
+$(VENV)/integration.stamp: constraints.txt pyproject.toml tools/requirements.py | $(VENV)/dependencies.stamp
+	@echo "installing what the integration tests need"
+	@$(PYTHON) tools/requirements.py --integration > $(VENV)/integration.txt
+	@$(PYTHON) -m pip install --quiet --no-input --disable-pip-version-check -c constraints.txt -r $(VENV)/integration.txt
 	@touch $@
 
 # Builds what changed, by content: a stamp would miss files that came with an old time, out of an archive, say.

@@ -61,7 +61,9 @@ class Run:
         return {**os.environ, **given, **({"EMBERSTATE_EXAMPLES": "all"} if self.all_examples else {})}
 
 
-REST = ["src", "tests", *(f"--ignore={path}" for path in (*SPARK, *PROCESSES))]
+#: `make integration` runs these.
+INTEGRATION = "--ignore=tests/integration"
+REST = ["src", "tests", INTEGRATION, *(f"--ignore={path}" for path in (*SPARK, *PROCESSES))]
 SHARED = [*SPARK, *(f"--ignore={path}" for path in PROCESSES)]
 QUICK = (
     Run("compiled", REST),
@@ -74,7 +76,7 @@ LONG = (
     Run("long-spark", ["-m", "long", *SHARED]),
     Run("long-processes", ["-m", "long", *PROCESSES]),
     Run("long", ["-m", "long", *REST]),
-    Run("examples", ["-m", "hypothesis", "tests"], all_examples=True),
+    Run("examples", ["-m", "hypothesis", "tests", INTEGRATION], all_examples=True),
     Run("examples-interpreted", ["-m", "hypothesis", *ENGINE], interpreted=True, all_examples=True),
 )
 

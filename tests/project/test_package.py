@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
-from tools.requirements import requirements
+from tools.requirements import integration_requirements, requirements
 
 import emberstate
 from tests.patience import PATIENCE
@@ -87,7 +87,8 @@ def test_everything_installed_is_pinned() -> None:
 
 def test_dependencies_are_pinned_and_ranges_elsewhere() -> None:
     """Catches: a new dependency without a pin, and a package that forces exact versions on its users."""
-    asked = requirements(ROOT / "pyproject.toml")
+    pyproject = ROOT / "pyproject.toml"
+    asked = requirements(pyproject) + integration_requirements(pyproject)
 
     assert not [text for text in asked if "==" in text]
     assert {normal(re.split(r"[<>=!~ \[;]", text)[0]) for text in asked} <= pins().keys()
