@@ -1,4 +1,6 @@
-"""Durations and sizes as users write them. Never a bare number as a duration: nobody can see its unit.
+"""Durations and sizes as users write them, sizes and times as they read them.
+
+Never a bare number as a duration: nobody can see its unit.
 
 >>> as_duration("1 hour 30 minutes", "gap", "session windows")
 datetime.timedelta(seconds=5400)
@@ -9,7 +11,7 @@ datetime.timedelta(seconds=5400)
 from __future__ import annotations
 
 import re
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
 
@@ -28,6 +30,7 @@ _DURATIONS: Final = {
 }
 _PART: Final = re.compile(r"(\d{1,18}) *([a-z]+?)s?(?: +|$)")
 _MICROSECOND: Final = timedelta(microseconds=1)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def as_duration(value: Any, option: str, owner: str = "") -> timedelta:
@@ -93,3 +96,32 @@ def as_bytes(value: Any, option: str, owner: str = "") -> int:
             option=option,
         )
     return size
+
+
+def size_text(size: int) -> str:
+    """A number of bytes for people.
+
+    >>> size_text(0), size_text(1023), size_text(1536), size_text(5 * 2**30)
+    ('0 B', '1023 B', '1.5 KiB', '5.0 GiB')
+    """
+    number = float(size)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if number < 1024:
+            return f"{size} B" if unit == "B" else f"{number:.1f} {unit}"
+        number /= 1024
+    return f"{number:.1f} TiB"
+
+
+def time_text(micros: int | None) -> str | None:
+    """A time in µs since 1970 as ISO 8601 in UTC.
+
+    >>> time_text(1_700_000_000_000_000)
+    '2023-11-14T22:13:20Z'
+    """
+    if micros is None:
+        return None
+    try:
+        moment = _EPOCH + timedelta(microseconds=micros)
+    except OverflowError:
+        return f"{micros} µs"
+    return moment.isoformat().replace("+00:00", "Z")

@@ -24,9 +24,9 @@ LAYERS = (
     ("state",),
     ("heap", "rocksdb"),
     ("checkpoint",),
-    ("runtime",),
+    ("runtime", "ui"),
     ("spark", "testing"),
-    ("cli", "ui"),
+    ("cli",),
     ("__main__",),
 )
 
@@ -52,7 +52,7 @@ ROOMS = {
     "cli": (
         ("exit_codes", "keys"),
         ("console",),
-        ("selection", "summaries", "user_functions", "demo"),
+        ("selection", "user_functions", "demo"),
         ("commands",),
         ("root",),
         ("main",),

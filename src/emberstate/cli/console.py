@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import click
@@ -26,7 +24,6 @@ from rich.text import Text
 from emberstate.cli.exit_codes import REFUSED
 
 _WIDE: Final = 100_000
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 Tick = Callable[[int], None]
 
@@ -88,49 +85,3 @@ def progress(what: str, total: int) -> Iterator[Tick]:
     with Progress(*columns, console=console, transient=True, disable=not terminal) as bar:
         task = bar.add_task(what, total=total)
         yield lambda steps: bar.advance(task, steps)
-
-
-def size_text(size: int) -> str:
-    """A number of bytes for people.
-
-    >>> size_text(0), size_text(1023), size_text(1536), size_text(5 * 2**30)
-    ('0 B', '1023 B', '1.5 KiB', '5.0 GiB')
-    """
-    number = float(size)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if number < 1024:
-            return f"{size} B" if unit == "B" else f"{number:.1f} {unit}"
-        number /= 1024
-    return f"{number:.1f} TiB"
-
-
-def time_text(micros: int | None) -> str | None:
-    """A time in µs since 1970 as ISO 8601 in UTC.
-
-    >>> time_text(1_700_000_000_000_000)
-    '2023-11-14T22:13:20Z'
-    """
-    if micros is None:
-        return None
-    try:
-        moment = _EPOCH + timedelta(microseconds=micros)
-    except OverflowError:
-        return f"{micros} µs"
-    return moment.isoformat().replace("+00:00", "Z")
-
-
-def value_text(value: Any) -> str:
-    """A stored value on one line.
-
-    >>> value_text("a b"), value_text({"a": [1, None]}), value_text(b"\\x01")
-    ('a b', '{"a": [1, null]}', '0x01')
-    """
-    if isinstance(value, str):
-        return value
-    if isinstance(value, bytes):
-        return f"0x{value.hex()}"
-    if isinstance(value, dict | list | tuple) or value is None or isinstance(value, bool):
-        return json.dumps(msgspec.to_builtins(value, str_keys=True), ensure_ascii=False)
-    if isinstance(value, datetime):
-        return value.isoformat().replace("+00:00", "Z")
-    return str(value)

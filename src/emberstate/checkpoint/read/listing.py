@@ -1,14 +1,16 @@
-"""`list_states`: the states of a checkpoint as a table, with their types.
+"""The states of a checkpoint with their types: `list_states` as a table, `describe_state` for people.
 
 Thread safety: as the reader.
 """
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any, Final
 
 import pyarrow as pa
 
+from emberstate.checkpoint.files.meta import StoredState, StoredTtl
 from emberstate.checkpoint.read.reader import CheckpointReader
 
 #: The columns. Types are named as in messages: `list[int]`, or the class's name.
@@ -61,3 +63,25 @@ def list_states(reader: CheckpointReader) -> pa.Table:
                 }
             )
     return pa.Table.from_pylist(rows, LISTING_SCHEMA)
+
+
+def describe_state(operator: str, stored: StoredState) -> dict[str, Any]:
+    """Return a state with its types, as people read them."""
+    return {
+        "operator": operator,
+        "state": stored.address,
+        "kind": stored.kind,
+        "type": None if stored.type is None else stored.type.label,
+        "user_key": None if stored.user_key is None or stored.kind == "timers" else stored.user_key.label,
+        "namespace": stored.namespace.label,
+        "ttl": None if stored.ttl is None else _ttl_text(stored.ttl),
+        "codec": stored.codec,
+    }
+
+
+def _ttl_text(ttl: StoredTtl) -> str:
+    try:
+        duration = str(timedelta(microseconds=ttl.micros))
+    except OverflowError:
+        duration = f"{ttl.micros} µs"
+    return f"{duration} of {ttl.time} time"

@@ -82,18 +82,20 @@ def state_usage(
     states: Iterable[str],
     largest: int = 0,
     progress: Callable[[int], None] | None = None,
+    key_groups: Iterable[int] | None = None,
 ) -> StateUsage:
-    """Measure the states of an operator and find the `largest` keys. Reads everything once per state.
+    """Measure the states of an operator, or some of its key groups, and find the `largest` keys.
 
-    `progress` gets the number of key groups read, for each state.
+    Reads everything once per state. `progress` gets the number of key groups read, for each state.
     """
     found = StateUsage({}, {}, [])
     top: list[tuple[int, int, KeyUsage]] = []
     order = itertools.count()
+    wanted = None if key_groups is None else list(key_groups)
     for state in states:
         table = reader.table(operator, state)
         total = found.states[state] = Usage()
-        for groups, entries in reader.scan(operator, table):
+        for groups, entries in reader.scan(operator, table, wanted):
             for group, key, usage in _by_key(entries):
                 total.add(usage)
                 found.key_groups.setdefault(group, {}).setdefault(state, Usage()).add(usage)

@@ -17,25 +17,16 @@ from emberstate.checkpoint.manifest.catalogue import (
 )
 from emberstate.checkpoint.manifest.incarnation import newest
 from emberstate.checkpoint.manifest.model import Manifest, Operator, plain
+from emberstate.checkpoint.read.summaries import checkpoint_summaries, files_of, savepoint_summaries, summary
 from emberstate.cli.commands.diff import diff
 from emberstate.cli.commands.disk_usage import du, gc
 from emberstate.cli.commands.plot import plot_checkpoints
-from emberstate.cli.console import (
-    Refused,
-    finish,
-    note,
-    print_json,
-    print_line,
-    print_table,
-    progress,
-    size_text,
-    time_text,
-)
+from emberstate.cli.console import Refused, finish, note, print_json, print_line, print_table, progress
 from emberstate.cli.exit_codes import PROBLEM
 from emberstate.cli.selection import checkpoint_options, json_option, location_argument, open_location, open_reader
-from emberstate.cli.summaries import checkpoint_summaries, files_of, savepoint_summaries, summary
 from emberstate.errors import CheckpointCollectedError, CorruptionError, RestoreRefusedError
 from emberstate.storage.interface import Storage
+from emberstate.units import size_text, time_text
 
 
 @click.group()

@@ -9,10 +9,10 @@ from typing import Any
 import click
 
 from emberstate.checkpoint.read.change_feed import ADDED, CHANGED, REMOVED, ChangeFeed
+from emberstate.checkpoint.read.plain_rows import plain_rows, value_text
 from emberstate.checkpoint.read.reader import CheckpointReader
-from emberstate.cli.console import finish, print_json, print_line, print_table, progress, value_text
+from emberstate.cli.console import finish, print_json, print_line, print_table, progress
 from emberstate.cli.exit_codes import PROBLEM
-from emberstate.cli.keys import plain_rows
 from emberstate.cli.selection import chosen, json_option, location_argument, open_location, operator_option
 from emberstate.errors import RestoreRefusedError
 from emberstate.storage.interface import Storage

@@ -10,10 +10,8 @@ writes can become part of a checkpoint.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import socket
-from collections import Counter
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -22,16 +20,17 @@ import click
 from emberstate.checkpoint.commit.coordinator import CheckpointCoordinator
 from emberstate.checkpoint.commit.garbage import CollectionPlan, plan_collection
 from emberstate.checkpoint.commit.retention import DEFAULT_RETAINED
-from emberstate.checkpoint.manifest.catalogue import checkpoint_numbers, read_checkpoint, savepoint_names
-from emberstate.checkpoint.manifest.layout import SAVEPOINTS, manifest_path
+from emberstate.checkpoint.manifest.catalogue import checkpoint_numbers, read_checkpoint
+from emberstate.checkpoint.manifest.layout import manifest_path
 from emberstate.checkpoint.manifest.model import Manifest
+from emberstate.checkpoint.read.disk_usage import disk_usage, file_sizes
 from emberstate.checkpoint.restore.operators import OperatorSpec
-from emberstate.cli.console import Refused, print_json, print_line, print_table, progress, size_text, time_text
+from emberstate.cli.console import Refused, print_json, print_line, print_table, progress
 from emberstate.cli.selection import json_option, location_argument, open_location
 from emberstate.clock import Clock, SystemClock
-from emberstate.errors import CheckpointCollectedError, CorruptionError, RestoreRefusedError, StorageNotFoundError
 from emberstate.keygroups import KeySchema
 from emberstate.storage.interface import Storage
+from emberstate.units import size_text, time_text
 
 #: A job whose newest checkpoint is younger than this seems to run.
 _ALIVE_MICROS: Final = 15 * 60 * 1_000_000
@@ -48,81 +47,38 @@ retained_option = click.option(
 def du(location: str, retained: int, as_json: bool) -> None:
     """Show disk space by folder, checkpoint and savepoint, and what a collection would free."""
     storage = open_location(location)
-    paths = storage.list()
-    sizes = _sizes(storage, paths)
-    folders: Counter[str] = Counter()
-    counts: Counter[str] = Counter()
-    for path, size in sizes.items():
-        folders[path.split("/")[0]] += size
-        counts[path.split("/")[0]] += 1
-    needs = _needs(storage)
-    users = Counter(path for needed in needs.values() for path in needed)
-    checkpoints = [
-        {
-            "number": number,
-            "bytes": sum(sizes.get(path, 0) for path in needed),
-            "alone_bytes": sum(sizes.get(path, 0) for path in needed if users[path] == 1),
-        }
-        for number, needed in needs.items()
-    ]
-    savepoints = [
-        {"name": name, "bytes": sum(s for path, s in sizes.items() if path.startswith(f"{SAVEPOINTS}/{name}/"))}
-        for name in savepoint_names(storage)
-    ]
+    with progress("looking up sizes", len(storage.list())) as tick:
+        found = disk_usage(storage, tick)
     plan = plan_collection(storage, retained)
-    free = _freed(plan, sizes)
+    free = _freed(plan, found.files)
     if as_json:
         print_json(
             {
                 "location": storage.describe(),
-                "bytes": sum(sizes.values()),
-                "folders": [{"name": n, "files": counts[n], "bytes": size} for n, size in sorted(folders.items())],
-                "checkpoints": checkpoints,
-                "savepoints": savepoints,
+                "bytes": found.bytes,
+                "folders": sorted(found.folders(), key=lambda folder: folder["name"]),
+                "checkpoints": found.checkpoints,
+                "savepoints": found.savepoints,
                 "collectable_bytes": free,
             }
         )
         return
-    rows = [(name, counts[name], size_text(size)) for name, size in folders.most_common()]
+    rows = [(folder["name"], folder["files"], size_text(folder["bytes"])) for folder in found.folders()]
     print_table(
-        ("folder", "files", "size"), [*rows, ("all", len(sizes), size_text(sum(sizes.values())))], ("files", "size")
+        ("folder", "files", "size"), [*rows, ("all", len(found.files), size_text(found.bytes))], ("files", "size")
     )
-    if checkpoints:
+    if found.checkpoints:
         print_line()
         print_table(
             ("checkpoint", "size", "alone"),
-            ((c["number"], size_text(int(c["bytes"])), size_text(int(c["alone_bytes"]))) for c in checkpoints),
+            ((c["number"], size_text(c["bytes"]), size_text(c["alone_bytes"])) for c in found.checkpoints),
             ("checkpoint", "size", "alone"),
         )
-    if savepoints:
+    if found.savepoints:
         print_line()
-        print_table(
-            ("savepoint", "size"), ((s["name"], size_text(int(str(s["bytes"])))) for s in savepoints), ("size",)
-        )
+        print_table(("savepoint", "size"), ((s["name"], size_text(s["bytes"])) for s in found.savepoints), ("size",))
     print_line()
     print_line(f"a collection that keeps {retained} commits would free {size_text(free)}: emberstate checkpoints gc")
-
-
-def _sizes(storage: Storage, paths: Iterable[str]) -> dict[str, int]:
-    todo, sizes = list(paths), {}
-    with progress("looking up sizes", len(todo)) as tick:
-        for path in todo:
-            with contextlib.suppress(StorageNotFoundError):  # collected, or released, just now
-                sizes[path] = storage.size(path)
-            tick(1)
-    return sizes
-
-
-def _needs(storage: Storage) -> dict[int, set[str]]:
-    """The files of each checkpoint."""
-    needs = {}
-    for number in checkpoint_numbers(storage):
-        try:
-            manifest = read_checkpoint(storage, number)
-        except (CheckpointCollectedError, CorruptionError, RestoreRefusedError):
-            continue
-        needs[number] = {manifest_path(number), *(ref.path for ref in manifest.file_refs())}
-    return needs
 
 
 def _freed(plan: CollectionPlan, sizes: dict[str, int]) -> int:
@@ -148,7 +104,7 @@ def gc(location: str, retained: int, dry_run: bool, yes: bool, take_over: bool, 
         raise click.UsageError("--take-over is for --yes")
     storage = open_location(location)
     plan = plan_collection(storage, retained)
-    sizes = _sizes(storage, [*plan.files, *map(manifest_path, plan.checkpoints)])
+    sizes = file_sizes(storage, [*plan.files, *map(manifest_path, plan.checkpoints)])
     if yes:
         _collect(storage, retained, take_over, SystemClock())
     result = {

@@ -21,7 +21,7 @@ from emberstate import _hot
 from emberstate.checkpoint.files.meta import library_version
 from emberstate.checkpoint.manifest.catalogue import checkpoint_numbers, read_checkpoint, savepoint_names
 from emberstate.checkpoint.manifest.location_hints import nothing_in
-from emberstate.cli.console import finish, print_json, print_line, print_table, size_text, time_text
+from emberstate.cli.console import finish, print_json, print_line, print_table
 from emberstate.cli.exit_codes import PROBLEM
 from emberstate.cli.selection import json_option
 from emberstate.clock import SystemClock
@@ -29,6 +29,7 @@ from emberstate.errors import EmberstateError, InstallationError
 from emberstate.spark.java import GET_JAVA, OLDEST_VERSION, find_java
 from emberstate.storage.local import LocalStorage
 from emberstate.storage.uri import open_storage
+from emberstate.units import size_text, time_text
 
 _NEEDED: Final = ("pyarrow", "msgspec", "numpy", "xxhash")
 #: Distribution → the extra that installs it.

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from emberstate.checkpoint.manifest.model import Operator
 from emberstate.checkpoint.read.reader import CheckpointReader
 from emberstate.checkpoint.read.state_columns import StateColumns
-from emberstate.cli.console import Refused, Tick, print_json, print_table, progress, size_text
+from emberstate.cli.console import Refused, Tick, print_json, print_table, progress
 from emberstate.cli.selection import (
     checkpoint_options,
     chosen,
@@ -27,6 +27,7 @@ from emberstate.cli.selection import (
     pick_states,
 )
 from emberstate.errors import EmberstateError
+from emberstate.units import size_text
 
 
 @click.command()

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import click
 
+from emberstate.checkpoint.read.summaries import checkpoint_summaries
 from emberstate.checkpoint.read.usage import StateUsage, state_usage
 from emberstate.cli.console import Refused, print_json, print_line, progress
 from emberstate.cli.selection import (
@@ -24,7 +25,6 @@ from emberstate.cli.selection import (
     pick_operator,
     pick_states,
 )
-from emberstate.cli.summaries import checkpoint_summaries
 
 _FORMATS: Final = (".svg", ".png")
 

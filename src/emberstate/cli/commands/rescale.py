@@ -13,7 +13,7 @@ from emberstate.checkpoint.manifest.chain import repartition
 from emberstate.checkpoint.manifest.model import Operator
 from emberstate.checkpoint.read.reader import CheckpointReader
 from emberstate.checkpoint.read.usage import Usage, state_usage
-from emberstate.cli.console import print_json, print_line, print_table, progress, size_text
+from emberstate.cli.console import print_json, print_line, print_table, progress
 from emberstate.cli.selection import (
     checkpoint_options,
     chosen,
@@ -24,6 +24,7 @@ from emberstate.cli.selection import (
     pick_operator,
 )
 from emberstate.keygroups import range_for_slot
+from emberstate.units import size_text
 
 
 @click.command()

@@ -15,10 +15,11 @@ from emberstate.checkpoint.manifest.catalogue import read_savepoint
 from emberstate.checkpoint.manifest.model import Manifest, Operator
 from emberstate.checkpoint.offline.rewrite import OperatorRewrite, rewrite_savepoint
 from emberstate.checkpoint.read.reader import CheckpointReader
+from emberstate.checkpoint.read.summaries import files_of, summary
 from emberstate.checkpoint.restore.choices import RestoreChoices
 from emberstate.checkpoint.restore.operators import OperatorSpec, judge, opened_operators
 from emberstate.checkpoint.restore.verdict import RestoreVerdict, StateVerdict
-from emberstate.cli.console import Refused, finish, note, print_json, print_line, print_table, progress, size_text
+from emberstate.cli.console import Refused, finish, note, print_json, print_line, print_table, progress
 from emberstate.cli.exit_codes import PROBLEM
 from emberstate.cli.selection import (
     checkpoint_options,
@@ -31,7 +32,6 @@ from emberstate.cli.selection import (
     pairs,
     pick_operator,
 )
-from emberstate.cli.summaries import files_of, summary
 from emberstate.cli.user_functions import declared_states, load_function
 from emberstate.clock import SystemClock
 from emberstate.errors import RestoreRefusedError, StorageError
@@ -40,6 +40,7 @@ from emberstate.runtime.operator.slot import broadcast_operator_name
 from emberstate.state.ttl.config import TtlClock
 from emberstate.storage.interface import Storage
 from emberstate.storage.uri import open_storage
+from emberstate.units import size_text
 
 _NOT_WRITABLE: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
 

@@ -8,23 +8,15 @@ from typing import Any, Final
 
 import click
 
-from emberstate.checkpoint.files.meta import StoredState, StoredTtl
-from emberstate.checkpoint.manifest.model import Manifest, Operator
+from emberstate.checkpoint.read.listing import describe_state
+from emberstate.checkpoint.read.plain_rows import key_rows, value_text
 from emberstate.checkpoint.read.reader import CheckpointReader
 from emberstate.checkpoint.read.usage import StateUsage, Usage, state_usage
 from emberstate.cli.commands.export import export
 from emberstate.cli.commands.plot import plot_state
-from emberstate.cli.console import (
-    finish,
-    print_json,
-    print_line,
-    print_table,
-    progress,
-    size_text,
-    value_text,
-)
+from emberstate.cli.console import finish, print_json, print_line, print_table, progress
 from emberstate.cli.exit_codes import PROBLEM
-from emberstate.cli.keys import parse_key, plain_rows
+from emberstate.cli.keys import parse_key
 from emberstate.cli.selection import (
     checkpoint_options,
     chosen,
@@ -36,6 +28,7 @@ from emberstate.cli.selection import (
     pick_states,
 )
 from emberstate.keygroups import KeySchema
+from emberstate.units import size_text
 
 _MICROSECOND: Final = datetime.timedelta(microseconds=1)
 
@@ -61,7 +54,7 @@ def list_states(
     """The states and timer queues of a checkpoint, with their types."""
     with open_reader(location, checkpoint, savepoint) as reader:
         names = [pick_operator(reader.manifest, operator).name] if operator is not None else reader.operators
-        found = [_described(name, stored) for name in names for stored in reader.states(name)]
+        found = [describe_state(name, stored) for name in names for stored in reader.states(name)]
         if count:
             for name in names:
                 usage = _measured(reader, name, [item["state"] for item in found if item["operator"] == name], 0)
@@ -75,20 +68,6 @@ def list_states(
     columns += ["entries", "cells", "bytes"] if count else []
     rows = ([size_text(item[c]) if c == "bytes" else item[c] for c in columns] for item in found)
     print_table(columns, rows, right=("entries", "cells", "bytes"))
-
-
-def _described(operator: str, stored: StoredState) -> dict[str, Any]:
-    ttl = stored.ttl
-    return {
-        "operator": operator,
-        "state": stored.address,
-        "kind": stored.kind,
-        "type": None if stored.type is None else stored.type.label,
-        "user_key": None if stored.user_key is None or stored.kind == "timers" else stored.user_key.label,
-        "namespace": stored.namespace.label,
-        "ttl": None if ttl is None else f"{ttl.micros * _MICROSECOND} of {ttl.time} time",
-        "codec": stored.codec,
-    }
 
 
 def _amounts(usage: Usage) -> dict[str, int]:
@@ -129,7 +108,7 @@ def get(
         schema = KeySchema(found.key_schema)
         parsed = parse_key(key, schema)
         stored = next(stored for stored in reader.states(found.name) if stored.address == name)
-        rows = _key_rows(reader, found, stored, parsed)
+        rows, _ = key_rows(reader, found.name, stored, parsed)
         if as_json:
             print_json(
                 {
@@ -149,30 +128,6 @@ def get(
         else:
             print_line(f"key {key} has nothing in {stored.label}")
     finish(0 if rows else PROBLEM)
-
-
-def _key_rows(reader: CheckpointReader, operator: Operator, stored: StoredState, key: Any) -> list[dict[str, Any]]:
-    rows = plain_rows(reader.of_key(operator.name, stored.address, key))
-    for row in rows:
-        for column in [column for column in row if column == "key" or column.startswith("key_")]:
-            del row[column]
-        if stored.ttl is not None:
-            row.update(_expiry(row["stamp"], stored.ttl, reader.manifest))
-    return rows
-
-
-def _expiry(stamp: datetime.datetime | None, ttl: StoredTtl, manifest: Manifest) -> dict[str, Any]:
-    """When a value expires, and whether it had expired at the end of the checkpoint's batch."""
-    if stamp is None:
-        return {"expires": None, "expired": False}
-    try:
-        expires = stamp + ttl.micros * _MICROSECOND
-    except OverflowError:
-        return {"expires": None, "expired": False}
-    batch = manifest.times
-    now = manifest.created if batch is None else batch.watermark if ttl.time == "event" else batch.processing_time
-    epoch = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-    return {"expires": expires, "expired": now is not None and (expires - epoch) // _MICROSECOND <= now}
 
 
 @state.command()

@@ -13,9 +13,9 @@ from emberstate.checkpoint.manifest.catalogue import (
 )
 from emberstate.checkpoint.manifest.model import Manifest, Operator, StateFile
 from emberstate.checkpoint.manifest.pins import pins
-from emberstate.cli.console import time_text
 from emberstate.errors import CheckpointCollectedError, CorruptionError, RestoreRefusedError
 from emberstate.storage.interface import Storage
+from emberstate.units import time_text
 
 
 def files_of(operators: tuple[Operator, ...]) -> list[StateFile]:
