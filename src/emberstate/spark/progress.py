@@ -39,7 +39,7 @@ class Progress:
     #: Slots by how they got their state: hot, rolled back, restored.
     slots: Mapping[str, int]
     state_entries: int
-    #: The size of the state's files.
+    #: The stored size of the state: of the files that the checkpoint names.
     state_bytes: int
     delta_bytes: int
     #: In UTC; None without event time, or before the first row.

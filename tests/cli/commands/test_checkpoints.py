@@ -67,7 +67,7 @@ def test_ls(cli: Run, own_location: Path) -> None:
     manifest = own_location / "checkpoints" / "000000000002" / "manifest"
     manifest.write_bytes(manifest.read_bytes()[:-1] + b"?")
     found = cli("checkpoints", "ls", own_location, "--json").json
-    sizes = [item.pop("bytes") for item in (*found["checkpoints"][1:], *found["savepoints"])]
+    sizes = [item.pop("stored_bytes") for item in (*found["checkpoints"][1:], *found["savepoints"])]
     deltas = [item.pop("delta_bytes") for item in (*found["checkpoints"][1:], *found["savepoints"])]
     assert sizes[0] < sizes[1] == sizes[2]
     assert deltas[0] > deltas[1] > deltas[2] == 0
@@ -208,11 +208,12 @@ def test_du(cli: Run, own_location: Path) -> None:
     (own_location / "state" / "000001" / "00ff.arrow").write_bytes(b"x" * 1000)
     found = cli("checkpoints", "du", own_location, "--json").json
     sizes = {path.relative_to(own_location): path.stat().st_size for path in own_location.rglob("*") if path.is_file()}
-    assert found["bytes"] == sum(sizes.values()) == sum(folder["bytes"] for folder in found["folders"])
+    folders = sum(folder["retained_bytes"] for folder in found["folders"])
+    assert found["retained_bytes"] == sum(sizes.values()) == folders
     saved = sum(size for path, size in sizes.items() if path.parts[0] == "savepoints")
-    assert found["savepoints"] == [{"name": "one", "bytes": saved}]
+    assert found["savepoints"] == [{"name": "one", "retained_bytes": saved}]
     assert found["collectable_bytes"] == 1000 + sizes[Path("claims/000001")]
-    assert all(item["alone_bytes"] < item["bytes"] for item in found["checkpoints"])
+    assert all(item["alone_bytes"] < item["retained_bytes"] for item in found["checkpoints"])
     assert "would free" in cli("checkpoints", "du", own_location).out
 
 

@@ -113,13 +113,13 @@ def test_top(cli: Run, location: Path) -> None:
                     size = len(entry.key) + len(entry.namespace) + cells
                     sizes[state, table.key(entry)] = size
                     groups[entry.key_group] = groups.get(entry.key_group, 0) + size
-    assert sum(item["bytes"] for item in found["states"]) == sum(sizes.values())
-    assert [item["bytes"] for item in found["keys"]] == sorted(sizes.values(), reverse=True)[:5]
-    assert all(sizes[item["state"], item["key"]] == item["bytes"] for item in found["keys"])
-    assert {item["key_group"]: item["bytes"] for item in found["key_groups"]} == dict(
+    assert sum(item["live_bytes"] for item in found["states"]) == sum(sizes.values())
+    assert [item["live_bytes"] for item in found["keys"]] == sorted(sizes.values(), reverse=True)[:5]
+    assert all(sizes[item["state"], item["key"]] == item["live_bytes"] for item in found["keys"])
+    assert {item["key_group"]: item["live_bytes"] for item in found["key_groups"]} == dict(
         sorted(groups.items(), key=lambda item: (-item[1], item[0]))[:5]
     )
-    assert all(sum(item["states"].values()) == item["bytes"] for item in found["key_groups"])
+    assert all(sum(item["states"].values()) == item["live_bytes"] for item in found["key_groups"])
     one = cli("state", "top", location, "--state", "best", "--json").json
     assert [item["state"] for item in one["states"]] == ["best"]
 
@@ -229,7 +229,7 @@ def test_rescale(cli: Run, location: Path) -> None:
     found = cli("rescale", location, "--parallelism", "3", "--dry-run", "--json").json
     assert [slot["key_groups"] for slot in found["slots"]] == ["0-5", "6-10", "11-15"]
     total = cli("state", "top", location, "--json").json["states"]
-    assert sum(slot["bytes"] for slot in found["slots"]) == sum(item["bytes"] for item in total)
+    assert sum(slot["live_bytes"] for slot in found["slots"]) == sum(item["live_bytes"] for item in total)
     assert (found["from"], found["to"], found["moved_key_groups"]) == (2, 3, 7)
     same = cli("rescale", location, "--parallelism", "2", "--dry-run", "--json").json
     assert same["moved_key_groups"] == 0

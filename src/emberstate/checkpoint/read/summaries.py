@@ -11,27 +11,21 @@ from emberstate.checkpoint.manifest.catalogue import (
     read_savepoint,
     savepoint_names,
 )
-from emberstate.checkpoint.manifest.model import Manifest, Operator, StateFile
+from emberstate.checkpoint.manifest.model import Manifest
 from emberstate.checkpoint.manifest.pins import pins
+from emberstate.checkpoint.read.sizes import state_files, stored_bytes, written_bytes
 from emberstate.errors import CheckpointCollectedError, CorruptionError, RestoreRefusedError
 from emberstate.storage.interface import Storage
 from emberstate.units import time_text
 
 
-def files_of(operators: tuple[Operator, ...]) -> list[StateFile]:
-    """The state files of operators, each once: after a change of parallelism several slots share one."""
-    found = {(file.place.path, file.place.offset): file for op in operators for slot in op.slots for file in slot.files}
-    return list(found.values())
-
-
 def summary(manifest: Manifest) -> dict[str, Any]:
     """A checkpoint in a few numbers.
 
-    `delta_bytes` and `base_bytes` were written for this checkpoint, `bytes` is the size of all its files. `seconds`
-    is the time from the beginning of its batch to its commit.
+    `stored_bytes` is its stored size (`checkpoint.read.sizes`); of that, `delta_bytes` and `base_bytes` were written
+    for it. `seconds` is the time from the beginning of its batch to its commit.
     """
-    files, batch = files_of(manifest.operators), manifest.batch
-    new = [file for file in files if file.number == manifest.number and manifest.kind == "commit"]
+    written, batch = written_bytes(manifest), manifest.batch
     seconds = None
     if manifest.kind == "commit" and batch is not None:
         seconds = (manifest.created - batch.processing_time) / 1e6
@@ -45,10 +39,10 @@ def summary(manifest: Manifest) -> dict[str, Any]:
         "sync_seconds": _seconds(manifest, "sync"),
         "async_seconds": _seconds(manifest, "async"),
         "incarnation": manifest.writer.incarnation,
-        "files": len(files),
-        "bytes": sum(file.place.size for file in files),
-        "delta_bytes": sum(file.place.size for file in new if file.kind == "delta"),
-        "base_bytes": sum(file.place.size for file in new if file.kind == "base"),
+        "files": len(state_files(manifest.operators)),
+        "stored_bytes": stored_bytes(manifest.operators),
+        "delta_bytes": written.delta,
+        "base_bytes": written.base,
         "output_rows": sum(output.rows for output in manifest.outputs),
     }
 

@@ -17,7 +17,8 @@ from emberstate.checkpoint.manifest.catalogue import (
 )
 from emberstate.checkpoint.manifest.incarnation import newest
 from emberstate.checkpoint.manifest.model import Manifest, Operator, plain
-from emberstate.checkpoint.read.summaries import checkpoint_summaries, files_of, savepoint_summaries, summary
+from emberstate.checkpoint.read.sizes import stored_bytes
+from emberstate.checkpoint.read.summaries import checkpoint_summaries, savepoint_summaries, summary
 from emberstate.cli.commands.diff import diff
 from emberstate.cli.commands.disk_usage import du, gc
 from emberstate.cli.commands.plot import plot_checkpoints
@@ -58,15 +59,15 @@ def list_all(location: str, as_json: bool) -> None:
         )
         return
     if found:
-        columns = ("checkpoint", "kind", "batch", "created", "files", "size", "delta", "base", "seconds", "remarks")
-        numbers = ("checkpoint", "batch", "files", "size", "delta", "base", "seconds")
+        columns = ("checkpoint", "kind", "batch", "created", "files", "stored", "delta", "base", "seconds", "remarks")
+        numbers = ("checkpoint", "batch", "files", "stored", "delta", "base", "seconds")
         print_table(columns, (_row(item["number"], item) for item in found), right=numbers)
     if saved:
         if found:
             print_line()
         rows = ((item["name"], *_row(item.get("number"), item)[2:6], item["problem"]) for item in saved)
         print_table(
-            ("savepoint", "batch", "created", "files", "size", "remarks"), rows, right=("batch", "files", "size")
+            ("savepoint", "batch", "created", "files", "stored", "remarks"), rows, right=("batch", "files", "stored")
         )
 
 
@@ -75,7 +76,7 @@ def _row(number: int | None, item: dict[str, Any]) -> tuple[Any, ...]:
         return (number, "damaged", *[None] * 7, item["problem"])
     pins = "; ".join(f"pinned: {reason}" for reason in item.get("pins", ()))
     seconds = None if item["seconds"] is None else f"{item['seconds']:.3f}"
-    sizes = (size_text(item[name]) for name in ("bytes", "delta_bytes", "base_bytes"))
+    sizes = (size_text(item[name]) for name in ("stored_bytes", "delta_bytes", "base_bytes"))
     return (number, item["kind"], item["batch"], item["created"], item["files"], *sizes, seconds, pins)
 
 
@@ -97,7 +98,7 @@ def show(location: str, checkpoint: int | None, savepoint: str | None, as_json: 
         types = ", ".join(operator.key_schema)
         print_line(
             f"operator {operator.name!r}: keys of {types}, {operator.parallelism} of {operator.max_parallelism} "
-            f"possible slots, {size_text(sum(file.place.size for file in files_of((operator,))))}"
+            f"possible slots, stored {size_text(stored_bytes((operator,)))}"
         )
         columns = ("slot", "key groups", "kind", "for", "size", "file", "decisions")
         print_table(columns, _chain_rows(operator), right=("slot", "for", "size"))

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import click
@@ -23,7 +23,7 @@ from emberstate.checkpoint.commit.retention import DEFAULT_RETAINED
 from emberstate.checkpoint.manifest.catalogue import checkpoint_numbers, read_checkpoint
 from emberstate.checkpoint.manifest.layout import manifest_path
 from emberstate.checkpoint.manifest.model import Manifest
-from emberstate.checkpoint.read.disk_usage import disk_usage, file_sizes
+from emberstate.checkpoint.read.sizes import file_sizes, retained_sizes
 from emberstate.checkpoint.restore.operators import OperatorSpec
 from emberstate.cli.console import Refused, print_json, print_line, print_table, progress
 from emberstate.cli.selection import json_option, location_argument, open_location
@@ -45,43 +45,52 @@ retained_option = click.option(
 @retained_option
 @json_option
 def du(location: str, retained: int, as_json: bool) -> None:
-    """Show disk space by folder, checkpoint and savepoint, and what a collection would free."""
+    """Show what is retained on disk, by folder, checkpoint and savepoint, and what a collection would free."""
     storage = open_location(location)
-    with progress("looking up sizes", len(storage.list())) as tick:
-        found = disk_usage(storage, tick)
-    plan = plan_collection(storage, retained)
-    free = _freed(plan, found.files)
+    found = retained_sizes(storage, _sizes(storage, storage.list()))
+    free = _freed(plan_collection(storage, retained), found.files)
     if as_json:
         print_json(
             {
                 "location": storage.describe(),
-                "bytes": found.bytes,
-                "folders": sorted(found.folders(), key=lambda folder: folder["name"]),
-                "checkpoints": found.checkpoints,
-                "savepoints": found.savepoints,
+                "retained_bytes": found.total,
+                "folders": [
+                    {"name": name, "files": size.files, "retained_bytes": size.bytes}
+                    for name, size in sorted(found.folders.items())
+                ],
+                "checkpoints": [
+                    {"number": number, "retained_bytes": size.retained, "alone_bytes": size.alone}
+                    for number, size in found.checkpoints.items()
+                ],
+                "savepoints": [{"name": name, "retained_bytes": size} for name, size in found.savepoints.items()],
                 "collectable_bytes": free,
             }
         )
         return
-    rows = [(folder["name"], folder["files"], size_text(folder["bytes"])) for folder in found.folders()]
-    print_table(
-        ("folder", "files", "size"), [*rows, ("all", len(found.files), size_text(found.bytes))], ("files", "size")
-    )
+    rows = [(name, size.files, size_text(size.bytes)) for name, size in found.folders.items()]
+    rows.append(("all", len(found.files), size_text(found.total)))
+    print_table(("folder", "files", "retained"), rows, ("files", "retained"))
     if found.checkpoints:
         print_line()
         print_table(
-            ("checkpoint", "size", "alone"),
-            ((c["number"], size_text(c["bytes"]), size_text(c["alone_bytes"])) for c in found.checkpoints),
-            ("checkpoint", "size", "alone"),
+            ("checkpoint", "retained", "alone"),
+            ((n, size_text(size.retained), size_text(size.alone)) for n, size in found.checkpoints.items()),
+            ("checkpoint", "retained", "alone"),
         )
     if found.savepoints:
         print_line()
-        print_table(("savepoint", "size"), ((s["name"], size_text(s["bytes"])) for s in found.savepoints), ("size",))
+        saved = ((name, size_text(size)) for name, size in found.savepoints.items())
+        print_table(("savepoint", "retained"), saved, ("retained",))
     print_line()
     print_line(f"a collection that keeps {retained} commits would free {size_text(free)}: emberstate checkpoints gc")
 
 
-def _freed(plan: CollectionPlan, sizes: dict[str, int]) -> int:
+def _sizes(storage: Storage, paths: Sequence[str]) -> dict[str, int]:
+    with progress("looking up sizes", len(paths)) as tick:
+        return file_sizes(storage, paths, tick)
+
+
+def _freed(plan: CollectionPlan, sizes: Mapping[str, int]) -> int:
     return sum(sizes.get(path, 0) for path in (*plan.files, *map(manifest_path, plan.checkpoints)))
 
 

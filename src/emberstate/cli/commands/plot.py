@@ -51,9 +51,9 @@ def plot_checkpoints(location: str, target: Path, as_json: bool) -> None:
 def _checkpoints(figure: Any, found: list[dict[str, Any]]) -> None:
     sizes, times = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
     numbers = [item["number"] for item in found]
-    unit, divisor = _unit(max(item["bytes"] for item in found))
+    unit, divisor = _unit(max(item["stored_bytes"] for item in found))
     delta, base = ([item[name] / divisor for item in found] for name in ("delta_bytes", "base_bytes"))
-    sizes.plot(numbers, [item["bytes"] / divisor for item in found], "k.-", label="state")
+    sizes.plot(numbers, [item["stored_bytes"] / divisor for item in found], "k.-", label="state")
     sizes.bar(numbers, delta, color="tab:blue", label="written as deltas")
     sizes.bar(numbers, base, bottom=delta, color="tab:orange", label="written as bases")
     sizes.set_ylabel(unit)

@@ -59,7 +59,7 @@ def rescale(
             "from": found.parallelism,
             "to": parallelism,
             "moved_key_groups": _moved(found, parallelism),
-            "skew": _skew([slot["bytes"] for slot in slots]),
+            "skew": _skew([slot["live_bytes"] for slot in slots]),
             "slots": slots,
         }
     if as_json:
@@ -69,12 +69,12 @@ def rescale(
         f"operator {found.name!r}: from {found.parallelism} to {parallelism} slots; {result['moved_key_groups']} of "
         f"{found.max_parallelism} key groups change slots; the largest slot has {result['skew']} times the average"
     )
-    columns = ("slot", "key groups", "entries", "size", "files", "to read")
+    columns = ("slot", "key groups", "entries", "live", "files", "to read")
     rows = (
-        (s["slot"], s["key_groups"], s["entries"], size_text(s["bytes"]), s["files"], size_text(s["file_bytes"]))
+        (s["slot"], s["key_groups"], s["entries"], size_text(s["live_bytes"]), s["files"], size_text(s["stored_bytes"]))
         for s in slots
     )
-    print_table(columns, rows, right=("slot", "entries", "size", "files", "to read"))
+    print_table(columns, rows, right=("slot", "entries", "live", "files", "to read"))
 
 
 def _slots(reader: CheckpointReader, operator: Operator, parallelism: int) -> list[dict[str, Any]]:
@@ -93,10 +93,10 @@ def _slots(reader: CheckpointReader, operator: Operator, parallelism: int) -> li
                 "slot": number,
                 "key_groups": f"{groups.start}-{groups.end}",
                 "entries": held.entries,
-                "bytes": held.bytes,
+                "live_bytes": held.bytes,
                 "files": len(chain.files),
                 # A slot reads its key groups of a base, and all of a delta.
-                "file_bytes": sum(file.place.size for file in chain.files),
+                "stored_bytes": sum(file.place.size for file in chain.files),
             }
         )
     return slots

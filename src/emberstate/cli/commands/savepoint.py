@@ -15,7 +15,8 @@ from emberstate.checkpoint.manifest.catalogue import read_savepoint
 from emberstate.checkpoint.manifest.model import Manifest, Operator
 from emberstate.checkpoint.offline.rewrite import OperatorRewrite, rewrite_savepoint
 from emberstate.checkpoint.read.reader import CheckpointReader
-from emberstate.checkpoint.read.summaries import files_of, summary
+from emberstate.checkpoint.read.sizes import stored_bytes
+from emberstate.checkpoint.read.summaries import summary
 from emberstate.checkpoint.restore.choices import RestoreChoices
 from emberstate.checkpoint.restore.operators import OperatorSpec, judge, opened_operators
 from emberstate.checkpoint.restore.verdict import RestoreVerdict, StateVerdict
@@ -68,7 +69,7 @@ def create(location: str, name: str, checkpoint: int | None, target: str | None,
     destination.check_conditional_create()
     with _pinned(storage, checkpoint) as reader:
         manifest = reader.manifest
-        with progress("copying", sum(file.place.size for file in files_of(manifest.operators))) as tick:
+        with progress("copying", stored_bytes(manifest.operators)) as tick:
             saved = write_savepoint(storage, manifest, destination, name, progress=tick)
     _print_saved(saved, manifest, destination, name, as_json)
 
@@ -91,7 +92,7 @@ def _print_saved(saved: Manifest, source: Manifest, destination: Storage, name: 
     batch = "before the first batch" if saved.batch is None else f"after batch {saved.batch.id}"
     print_line(
         f"savepoint {name} in {destination.describe()}: checkpoint {source.number} of job {saved.job!r}, {batch}; "
-        f"{numbers['files']} files, {size_text(numbers['bytes'])}"
+        f"{numbers['files']} files, {size_text(numbers['stored_bytes'])}"
     )
 
 
@@ -232,7 +233,7 @@ def rewrite(
             pairs(operators, "--rename-operator"),
         )
     if max_parallelism is not None:
-        size, folder = sum(file.place.size for file in files_of(manifest.operators)), tempfile.gettempdir()
+        size, folder = stored_bytes(manifest.operators), tempfile.gettempdir()
         free = shutil.disk_usage(folder).free
         note(
             f"keys go to other groups: about {size_text(size)} in {folder} are needed meanwhile, {size_text(free)} are "

@@ -46,7 +46,7 @@ state.add_command(plot_state)
 @location_argument
 @checkpoint_options
 @operator_option
-@click.option("--count", is_flag=True, help="Count entries and bytes too; reads everything.")
+@click.option("--count", is_flag=True, help="Count entries and their live size too; reads everything.")
 @json_option
 def list_states(
     location: str, checkpoint: int | None, savepoint: str | None, operator: str | None, count: bool, as_json: bool
@@ -65,13 +65,13 @@ def list_states(
             print_json({**chosen(reader.manifest), "states": found})
             return
     columns = ["operator", "state", "kind", "type", "user_key", "ttl", "codec"]
-    columns += ["entries", "cells", "bytes"] if count else []
-    rows = ([size_text(item[c]) if c == "bytes" else item[c] for c in columns] for item in found)
-    print_table(columns, rows, right=("entries", "cells", "bytes"))
+    columns += ["entries", "cells", "live_bytes"] if count else []
+    rows = ([size_text(item[c]) if c == "live_bytes" else item[c] for c in columns] for item in found)
+    print_table([column.removesuffix("_bytes") for column in columns], rows, right=("entries", "cells", "live"))
 
 
 def _amounts(usage: Usage) -> dict[str, int]:
-    return {"entries": usage.entries, "cells": usage.cells, "bytes": usage.bytes}
+    return {"entries": usage.entries, "cells": usage.cells, "live_bytes": usage.bytes}
 
 
 def _measured(reader: CheckpointReader, operator: str, states: list[str], largest: int) -> StateUsage:
@@ -146,7 +146,7 @@ def top(
     largest: int,
     as_json: bool,
 ) -> None:
-    """The largest keys and key groups, by encoded bytes. Reads everything."""
+    """The largest keys and key groups, by live size. Reads everything."""
     with open_reader(location, checkpoint, savepoint) as reader:
         found = pick_operator(reader.manifest, operator)
         usage = _measured(reader, found.name, pick_states(reader, found.name, names), largest)
@@ -171,20 +171,20 @@ def top(
     if as_json:
         print_json(result)
         return
-    numbers = ("entries", "cells", "bytes", "share", "key group")
+    numbers = ("entries", "cells", "live", "share", "key group")
     total = max(1, usage.total().bytes)
-    print_table(("state", "entries", "cells", "bytes", "share"), _rows(result["states"], total, "state"), numbers)
+    print_table(("state", "entries", "cells", "live", "share"), _rows(result["states"], total, "state"), numbers)
     print_line()
     rows = _rows(result["keys"], total, "key", "state", "key_group")
-    print_table(("key", "state", "key group", "entries", "cells", "bytes", "share"), rows, numbers)
+    print_table(("key", "state", "key group", "entries", "cells", "live", "share"), rows, numbers)
     print_line()
     print_table(
-        ("key group", "entries", "cells", "bytes", "share"), _rows(result["key_groups"], total, "key_group"), numbers
+        ("key group", "entries", "cells", "live", "share"), _rows(result["key_groups"], total, "key_group"), numbers
     )
 
 
 def _rows(items: Any, total: int, *names: str) -> Iterator[tuple[Any, ...]]:
     for item in items:
-        share = f"{100 * item['bytes'] / total:.1f} %"
+        share = f"{100 * item['live_bytes'] / total:.1f} %"
         cells = (value_text(item[name]) for name in names)
-        yield (*cells, item["entries"], item["cells"], size_text(item["bytes"]), share)
+        yield (*cells, item["entries"], item["cells"], size_text(item["live_bytes"]), share)

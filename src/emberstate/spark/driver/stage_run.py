@@ -12,6 +12,7 @@ from typing import Final
 
 from emberstate.checkpoint.commit.messages import Acknowledgement
 from emberstate.checkpoint.manifest.model import Manifest
+from emberstate.checkpoint.read.sizes import stored_bytes
 from emberstate.runtime.functions.domain_timers import TimeDomain
 from emberstate.runtime.operator.runner import TIMER_QUEUES
 from emberstate.runtime.rows.outputs import MAIN
@@ -130,7 +131,7 @@ def progress_of(
         timers_fired=total["timers_fired"],
         slots=starts(runs),
         state_entries=sum(one.get("backend/entries", 0) for one in statistics),
-        state_bytes=sum(file.place.size for op in manifest.operators for slot in op.slots for file in slot.files),
+        state_bytes=stored_bytes(manifest.operators),
         delta_bytes=total["delta_bytes"],
         watermark=None if ran is None or ran.watermark is None else from_micros(ran.watermark),
         watermark_held_by=None if ran is None else holding_back(plan, ran),
