@@ -21,6 +21,7 @@ SOURCE = Path(__file__).parents[1] / "src"
 ROWS: tuple[Mapping[str, Mapping[str, int]], ...] = (
     {"cli": {"commands": 0, "demo": 1}, "testing": {"": 6}},
     {"spark": {"slot": 0, "driver": 2, "plan": 3, "tables": 4}},
+    {"sinks": {"": 2}},
     {"runtime": {"operator": 0, "functions": 1, "rows": 3, "windows": 4, "bootstrap": 5, "aggregates": 6}},
     {"checkpoint": {"commit": 2, "files": 3, "restore": 4, "manifest": 5, "read": 6, "offline": 7}},
     {"heap": {"states": 2, "map": 3, "loading": 4, "columns": 5}, "rocksdb": {"": 6}},
@@ -51,7 +52,8 @@ WAY_OUT = (
     Step("heap.map", "checkpoint.files", "the changes of the batch become a delta", through="state"),
     Step("checkpoint.files", "checkpoint.commit", "file names, sizes, checksums"),
     Step("checkpoint.commit", "checkpoint.manifest", "one manifest, created conditionally"),
-    Step("checkpoint.commit", "spark.driver", "committed: sinks get the stored output"),
+    Step("checkpoint.commit", "spark.driver", "committed: the output is what is stored"),
+    Step("spark.driver", "sinks", "stored parts, read or adopted"),
 )
 WAY_BACK = (
     Step("checkpoint.manifest", "checkpoint.restore", "names the chain of files of every slot"),

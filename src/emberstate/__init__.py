@@ -15,6 +15,7 @@ from emberstate.errors import EmberstateError
 _hot.choose()  # before anything imports a hot module
 
 if TYPE_CHECKING:
+    from emberstate import sinks as sinks
     from emberstate.checkpoint.backends import FsStateBackend, MemoryStateBackend, RocksDBStateBackend
     from emberstate.checkpoint.read.read_state import read_changes, read_state
     from emberstate.codec import codec_for, pickle_codec
@@ -262,7 +263,9 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of the packa
             ],
             "state.ttl.config": ["TtlConfig", "TtlTime", "TtlUpdate", "TtlVisibility"],
         },
-        packages=["checkpoint", "codec", "heap", "keygroups", "rocksdb", "spark", "state", "storage", "testing"],
+        packages=[
+            "checkpoint", "codec", "heap", "keygroups", "rocksdb", "sinks", "spark", "state", "storage", "testing",
+        ],
     )
 
 

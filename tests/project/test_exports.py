@@ -45,6 +45,7 @@ PUBLIC = {
         MemoryBudget RocksDBFoldingState RocksDBKeyedStateBackend RocksDBListState RocksDBMapState
         RocksDBStore RocksDBValueState
     """,
+    "emberstate.sinks": "ConsoleSink Delivery MemorySink Origin Part Sink Start console memory",
     "emberstate.spark": """
         AllWindowedStage Pipeline Progress SETTINGS WindowedStage bootstrap_savepoint ensure_java missing_settings
         register_tables session

@@ -21,13 +21,13 @@ from emberstate.runtime.aggregates.emission import Emit
 from emberstate.runtime.functions.function import ProcessFunction
 from emberstate.runtime.rows.row import RowType
 from emberstate.runtime.windows import Trigger, WindowAssigner, window
-from emberstate.spark.driver.callbacks import checked_listener, checked_sink
+from emberstate.spark.driver.callbacks import checked_listener, checked_sinks
 from emberstate.spark.driver.combined_frame import needed_columns
 from emberstate.spark.driver.job_start import stage_specs
 from emberstate.spark.driver.keyed_frame import input_row_types, only_needed, tagged
 from emberstate.spark.heartbeat import AtEnd
 from emberstate.spark.plan.next_stage import NextStage
-from emberstate.spark.plan.pipeline import Listener, PipelinePlan, SavepointStart, Sink
+from emberstate.spark.plan.pipeline import AnySink, Listener, PipelinePlan, SavepointStart
 from emberstate.spark.plan.stage import KeyedStagePlan, NullKeys, row_type_of_frame
 from emberstate.spark.plan.windowed_stage import AllWindowedStage, WindowedStage
 from emberstate.spark.progress import Progress
@@ -61,7 +61,7 @@ class Pipeline:
     ...     .sink(lambda df, batch_id: df.show())
     ... )
     >>> counts
-    Pipeline('counts', stages=['count'])
+    Pipeline('counts', stages=['count'], sinks={'main': ['<lambda>: at-least-once']})
 
     `start` runs it on a stream, `run` on a static DataFrame. It can also be called by Spark itself:
     `df.writeStream.foreachBatch(pipeline)`.
@@ -115,7 +115,9 @@ class Pipeline:
         )
 
     def __repr__(self) -> str:
-        return f"Pipeline({self._plan.name!r}, stages={[stage.name for stage in self._plan.stages]})"
+        promises = self._plan.promises()
+        sinks = f", sinks={promises}" if promises else ""
+        return f"Pipeline({self._plan.name!r}, stages={[stage.name for stage in self._plan.stages]}{sinks})"
 
     @property
     def name(self) -> str:
@@ -340,21 +342,22 @@ class Pipeline:
 
     # -- sinks, and where it starts -------------------------------------------------------------------------
 
-    def sink(self, sink: Sink) -> Self:
-        """Call `sink(df, batch_id)` with the output of the last stage, once per batch.
+    def sink(self, sink: AnySink, *others: AnySink) -> Self:
+        """Deliver the output of the last stage, once per batch, to a sink of `emberstate.sinks`, or to several.
 
-        If the driver dies before Spark has noted the batch as done, the sink is called again with the same rows and the
-        same id. A sink that ignores an id it has seen delivers every row exactly once.
+        A function is a sink, too: it is called as `sink(df, batch_id)`. If the driver dies before Spark has noted the
+        batch as done, the function is called again with the same rows and the same id. One that ignores an id it has
+        seen delivers every row exactly once.
 
         >>> import emberstate as es
         >>> def write(df, batch_id):
         ...     df.write.mode("overwrite").parquet(f"/data/counts/batch={batch_id}")
         >>> sunk = es.Pipeline("cards", es.MemoryStateBackend()).sink(write)
         """
-        return self._with(dataclasses.replace(self._plan, sink=checked_sink(sink)))
+        return self._with(dataclasses.replace(self._plan, sinks=checked_sinks((sink, *others))))
 
-    def side_sink(self, output: str, sink: Sink, *, stage: str | None = None) -> Self:
-        """Call `sink(df, batch_id)` with a side output: of `stage`, or of the last stage that has one of this name."""
+    def side_sink(self, output: str, sink: AnySink, *others: AnySink, stage: str | None = None) -> Self:
+        """As `sink`, for a side output: of `stage`, or of the last stage that has one of this name."""
         found = [
             one.name for one in self._plan.stages
             if (output in one.side_outputs or output == one.late_output) and stage in (None, one.name)
@@ -362,7 +365,7 @@ class Pipeline:
         if not found:
             what = f"there is no side output {output!r} in {stage or 'any stage'}"
             raise StateDeclarationError(what, operator=stage, option="side_sink", found=output)
-        sinks = {**self._plan.side_sinks, (found[-1], output): checked_sink(sink)}
+        sinks = {**self._plan.side_sinks, (found[-1], output): checked_sinks((sink, *others))}
         return self._with(dataclasses.replace(self._plan, side_sinks=sinks))
 
     def listener(self, listener: Listener) -> Self:

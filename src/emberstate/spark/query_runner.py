@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from emberstate.checkpoint.commit.starting_point import find_latest
 from emberstate.errors import EmberstateError
 from emberstate.spark.driver.batch_runner import BatchRunner
+from emberstate.spark.driver.delivery import check_sinks
 from emberstate.spark.driver.keyed_frame import input_row_types
 from emberstate.spark.driver.source_position import SourcePosition, source_position
 from emberstate.spark.heartbeat import AtEnd, Ticks, ticks_of
@@ -42,6 +43,7 @@ class QueryRunner:
         self._run = ""  # the run of a query that `batches` is for
         self._settings_checked = False
         self._timers_told = False
+        self._sinks_checked = False  # by `start`, for the run that it starts
         #: Runs the batches of the present run; None before the first batch.
         self.batches: BatchRunner | None = None
         #: The error of the last batch; None if it did not fail.
@@ -58,6 +60,8 @@ class QueryRunner:
         at_end: AtEnd,
     ) -> StreamingQuery:
         """Start a query over all inputs; see `Pipeline.start`."""
+        self._check_sinks(frame)
+        self._sinks_checked = True
         ticks = ticks_of(self._plan, frame.sparkSession, checkpoint, heartbeat, trigger, at_end)
         if ticks is not None:
             frame = ticks.added_to(frame)
@@ -117,10 +121,19 @@ class QueryRunner:
             before.close()
         self.check_settings(df.sparkSession)
         self._plan.check_complete()
+        if not self._sinks_checked:
+            self._check_sinks(df)
+        self._sinks_checked = False  # another start checks again
         first, others = input_row_types(self._plan, df)
         self.batches = BatchRunner(self._plan, df.sparkSession, first, others, self._plan.backend, batch_id, position)
         self._run = position.run
         return self.batches
+
+    def _check_sinks(self, frame: DataFrame) -> None:
+        """Raise if a sink's target cannot be delivered to; nothing is written before."""
+        first, _ = input_row_types(self._plan, frame)
+        found = find_latest(self._plan.backend.open_storage(), self._plan.name).manifest
+        check_sinks(self._plan, frame.sparkSession, first, found)
 
     def check_settings(self, spark: SparkSession) -> None:
         """Warn, once, of settings that the session lacks."""

@@ -20,6 +20,7 @@ from emberstate.checkpoint.backends import StateBackend
 from emberstate.errors import StateDeclarationError
 from emberstate.runtime.rows.columns import INPUT_COLUMN, MICROS_COLUMN, ROW_COLUMNS
 from emberstate.spark.driver.batch_runner import BatchRunner
+from emberstate.spark.driver.delivery import check_sinks
 from emberstate.spark.driver.keyed_frame import event_micros
 from emberstate.spark.driver.source_position import BY_HAND, SourcePosition
 from emberstate.spark.plan.pipeline import PipelinePlan, SavepointStart
@@ -52,6 +53,7 @@ def run_static(
     """Run all rows; see `Pipeline.run`."""
     if type(batches) is not int or batches < 1:
         raise StateDeclarationError(f"batches: expected a positive number, got {batches!r}", option="batches")
+    check_sinks(plan, df.sparkSession, row_types[0], None)
     scratch = plan.backend.scratch()
     start = None if savepoint is None else SavepointStart(savepoint, plan.backend, "elsewhere")
     # Its slots are of no use afterwards.

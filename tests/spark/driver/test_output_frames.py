@@ -16,7 +16,8 @@ from emberstate.errors import CorruptionError
 from emberstate.runtime.rows.arrow_rows import arrow_schema, batch_of
 from emberstate.runtime.rows.outputs import write_output
 from emberstate.runtime.rows.row import RowType
-from emberstate.spark.driver.outputs import DRIVER_BYTES, StoredOutput, output_frame
+from emberstate.runtime.rows.stored_outputs import StoredOutput
+from emberstate.spark.driver.outputs import DRIVER_BYTES, output_frame
 from emberstate.storage.checksums import checksum
 
 pytestmark = pytest.mark.spark

@@ -22,8 +22,9 @@ from emberstate.runtime.rows.arrow_rows import batch_of
 from emberstate.runtime.rows.outputs import write_output
 from emberstate.runtime.rows.parquet_outputs import write_parquet
 from emberstate.runtime.rows.row import RowType
+from emberstate.runtime.rows.stored_outputs import StoredOutput
 from emberstate.spark.driver import outputs as output_frames
-from emberstate.spark.driver.outputs import StoredOutput, output_frame
+from emberstate.spark.driver.outputs import output_frame
 from emberstate.storage.interface import Storage
 from emberstate.storage.local import LocalStorage
 from tests.runtime.rows.test_parquet_outputs import ALL, ROWS

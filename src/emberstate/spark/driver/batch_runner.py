@@ -36,11 +36,13 @@ from emberstate.runtime.operator.slot import broadcast_operator_name
 from emberstate.runtime.operator.stage_spec import StageSpec
 from emberstate.runtime.rows.outputs import MAIN
 from emberstate.runtime.rows.row import RowType
+from emberstate.runtime.rows.stored_outputs import StoredOutput
 from emberstate.runtime.rows.times import MAX_TIME
+from emberstate.spark.driver.delivery import deliver
 from emberstate.spark.driver.job_start import combined_frames, open_job, stage_specs
 from emberstate.spark.driver.notices import Notices
 from emberstate.spark.driver.once_per_batch import once_per_batch
-from emberstate.spark.driver.outputs import StoredOutput, output_frame
+from emberstate.spark.driver.outputs import output_frame
 from emberstate.spark.driver.recorded_outputs import RowTypes, changed, delivered_as, recorded_stages, sent_to_sinks
 from emberstate.spark.driver.source_position import SourcePosition, evaluate, has_stateful_operator
 from emberstate.spark.driver.stage_run import StageRun, commit_micros, progress_of, slot_seconds, waiting_timers
@@ -48,7 +50,6 @@ from emberstate.spark.driver.stage_runner import StageRunner
 from emberstate.spark.driver.watermark import idle_since, next_watermark, stage_watermarks
 from emberstate.spark.plan.pipeline import PipelinePlan
 from emberstate.spark.progress import Progress
-from emberstate.spark.slot.failure import naming_sink
 from emberstate.storage.interface import Storage
 
 if TYPE_CHECKING:
@@ -143,7 +144,7 @@ class BatchRunner:
             row_types = sent_to_sinks(self._stages)
         committed = time.perf_counter()
         self._coordinator.check_holder()
-        self._deliver(spark, manifest, batch, row_types)
+        deliver(self._plan, spark, manifest, row_types, self._backend)
         done = time.perf_counter()
         self.waiting_timers = waiting_timers(runs)
         commit = committed - started - sum(run.seconds for run in runs)
@@ -195,16 +196,6 @@ class BatchRunner:
         with self._coordinating:
             reached_by = {name: end for name, (_, end) in later.items()}
             return self._coordinator.commit(begun, acknowledgements, commit_micros(runs), reached_by)
-
-    def _deliver(self, spark: SparkSession, manifest: Manifest, batch: int, row_types: RowTypes) -> None:
-        plan = self._plan
-        assert plan.sink is not None
-        for output, sink in {**plan.side_sinks, (plan.stages[-1].name, MAIN): plan.sink}.items():
-            if output not in row_types:
-                continue  # a stage without a schema emits nothing
-            found = [StoredOutput.of(one) for one in manifest.outputs if (one.operator, one.name) == output]
-            with naming_sink(plan.name, sink, output, batch):
-                sink(output_frame(spark, found, row_types[output], self._backend), batch)
 
 
 def _tasks_of(begun: Transaction, stage: StageSpec) -> tuple[list[SlotTask], SlotTask | None]:

@@ -6,19 +6,33 @@ Thread safety: pure functions.
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 from typing import Any, Final
 
 from emberstate.errors import StateDeclarationError
-from emberstate.spark.plan.pipeline import Listener, Sink
+from emberstate.sinks.interface import Sink
+from emberstate.spark.plan.pipeline import AnySink, Listener
 
 #: A call of such a function runs none of its code.
 _CALLED_IN_VAIN: Final = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
+#: What the promise of a sink begins with.
+_PROMISES: Final = ("exactly-once", "at-least-once")
 
 
-def checked_sink(sink: Sink) -> Sink:
-    """The sink; raises if it cannot be called with a DataFrame and a batch id, or a call would do nothing."""
-    _check(sink, ("df", "batch_id"), "sink")
-    return sink
+def checked_sinks(sinks: Sequence[AnySink]) -> tuple[AnySink, ...]:
+    """The sinks; raises if a function cannot be called with a DataFrame and a batch id, or a call would do nothing."""
+    for sink in sinks:
+        if not isinstance(sink, Sink):
+            _check(sink, ("df", "batch_id"), "sink")
+        elif not str(getattr(sink, "promise", "")).startswith(_PROMISES):
+            raise StateDeclarationError(
+                f"sink {sink!r}: expected a promise that begins with one of {_PROMISES}, found "
+                f"{getattr(sink, 'promise', None)!r}. Say in the class what it promises: promise = 'exactly-once'",
+                option="promise",
+                expected=_PROMISES,
+                found=getattr(sink, "promise", None),
+            )
+    return tuple(sinks)
 
 
 def checked_listener(listener: Listener) -> Listener:

@@ -20,14 +20,13 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from emberstate.checkpoint.backends import StateBackend
-from emberstate.checkpoint.commit.messages import WrittenOutput
-from emberstate.checkpoint.manifest.model import FileRef, Output, OutputFormat
+from emberstate.checkpoint.manifest.model import FileRef
 from emberstate.checkpoint.manifest.open_files import read_ref
 from emberstate.errors import CorruptionError
 from emberstate.runtime.rows.arrow_rows import arrow_schema
-from emberstate.runtime.rows.outputs import output_batches
 from emberstate.runtime.rows.parquet_outputs import check_parquet
 from emberstate.runtime.rows.row import RowType
+from emberstate.runtime.rows.stored_outputs import StoredOutput
 from emberstate.spark.driver.parquet_frame import parquet_frame
 from emberstate.storage.interface import Storage
 
@@ -38,34 +37,6 @@ if TYPE_CHECKING:
 DRIVER_BYTES: Final = 1024 * 1024
 #: Outputs up to this size are verified by the driver, in bytes; larger ones by the tasks that read them.
 VERIFIED_BYTES: Final = 256 * 1024 * 1024
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class StoredOutput:
-    """The bytes of an output, or the file that has them."""
-
-    place: bytes | FileRef
-    format: OutputFormat = "arrow"
-
-    @classmethod
-    def of(cls, output: Output | WrittenOutput) -> StoredOutput:
-        """An output of a manifest, or of a slot's answer."""
-        content = output.content if isinstance(output, WrittenOutput) else None
-        place = output.place if content is None else content
-        assert place is not None
-        return cls(place, output.format)
-
-    @property
-    def size(self) -> int:
-        """In bytes."""
-        return self.place.size if isinstance(self.place, FileRef) else len(self.place)
-
-    def batches(self, storage: Storage, row_type: RowType) -> Iterator[pa.RecordBatch]:
-        """The rows. Raises `CorruptionError` if they are damaged."""
-        if isinstance(self.place, bytes):
-            return output_batches(self.place, row_type, format=self.format)
-        name = f"{self.place.path}, byte {self.place.offset}"
-        return output_batches(read_ref(storage, self.place), row_type, name, self.format)
 
 
 def output_frame(

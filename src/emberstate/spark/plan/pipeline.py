@@ -17,6 +17,7 @@ from emberstate.errors import StateDeclarationError
 from emberstate.keygroups import DEFAULT_MAX_PARALLELISM, check_max_parallelism
 from emberstate.runtime.rows.outputs import MAIN
 from emberstate.runtime.rows.row import RowType
+from emberstate.sinks.interface import Sink
 from emberstate.spark.plan.stage import KeyedStagePlan
 from emberstate.spark.progress import Progress
 from emberstate.units import Duration, as_duration
@@ -24,8 +25,18 @@ from emberstate.units import Duration, as_duration
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-Sink = Callable[["DataFrame", int], Any]
+SinkFunction = Callable[["DataFrame", int], Any]
+AnySink = Sink | SinkFunction
 Listener = Callable[[Progress], Any]
+
+
+def sink_name(sink: AnySink) -> str:
+    """The sink, for messages."""
+    return repr(sink) if isinstance(sink, Sink) else getattr(sink, "__qualname__", type(sink).__qualname__)
+
+
+def _promise(sink: AnySink) -> str:
+    return f"{sink_name(sink)}: {sink.promise if isinstance(sink, Sink) else 'at-least-once'}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -55,8 +66,10 @@ class PipelinePlan:
     stages: tuple[KeyedStagePlan, ...] = ()
     #: The input is finite and comes in order of time: no row is older than one that has come, of either input.
     bounded: bool = False
-    sink: Sink | None = None
-    side_sinks: Mapping[tuple[str, str], Sink] = dataclasses.field(default_factory=dict)
+    #: Those of the last stage's main output.
+    sinks: tuple[AnySink, ...] = ()
+    #: By stage and output.
+    side_sinks: Mapping[tuple[str, str], tuple[AnySink, ...]] = dataclasses.field(default_factory=dict)
     listeners: tuple[Listener, ...] = ()
     savepoint: SavepointStart | None = None
     #: The batch of its query at which the job may start without state.
@@ -112,14 +125,26 @@ class PipelinePlan:
         """The number of the stage that the watermark comes from: the first with event time."""
         return next((number for number, stage in enumerate(self.stages) if stage.has_event_time), None)
 
+    def sinks_of(self, output: tuple[str, str]) -> tuple[AnySink, ...]:
+        """The sinks of an output, by stage and name."""
+        if self.stages and output == (self.stages[-1].name, MAIN):
+            return self.sinks
+        return self.side_sinks.get(output, ())
+
+    def promises(self) -> dict[str, list[str]]:
+        """What the sinks of every output promise, for people."""
+        found = {MAIN: self.sinks, **{name: sinks for (_, name), sinks in self.side_sinks.items()}}
+        return {name: [_promise(sink) for sink in sinks] for name, sinks in found.items() if sinks}
+
     def check_complete(self) -> None:
         """Raise if the pipeline cannot run."""
         if not self.stages:
             what = f"pipeline {self.name!r} has no stage: add key_by(…).process(…)"
             raise StateDeclarationError(what, option="process")
-        if self.sink is None:
+        if not self.sinks:
             raise StateDeclarationError(
-                f"pipeline {self.name!r} has no sink: add .sink(lambda df, batch_id: …); it may do nothing",
+                f"pipeline {self.name!r} has no sink: add .sink(es.sinks.console()), or a function, "
+                f".sink(lambda df, batch_id: …), which may do nothing",
                 option="sink",
             )
         for stage in self.stages[:-1]:

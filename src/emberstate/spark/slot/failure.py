@@ -157,13 +157,12 @@ def emberstate_error(error: BaseException, where: str) -> errors.EmberstateError
 
 
 @contextlib.contextmanager
-def naming_sink(pipeline: str, sink: Any, output: tuple[str, str], batch: int) -> Iterator[None]:
+def naming_sink(pipeline: str, sink: str, output: tuple[str, str], batch: int) -> Iterator[None]:
     """Have what a sink raises name the sink, its output and the batch."""
     try:
         yield
     except Exception as error:
-        name = getattr(sink, "__qualname__", type(sink).__qualname__)
-        where = f"pipeline {pipeline!r}, batch {batch}: sink {name!r} of output {output[1]!r} of stage {output[0]!r}"
+        where = f"pipeline {pipeline!r}, batch {batch}: sink {sink!r} of output {output[1]!r} of stage {output[0]!r}"
         after = "The batch is committed; a query delivers it again when it is started again."
         found = emberstate_error(error, where)  # of reading the output, in a task
         if found is not None:

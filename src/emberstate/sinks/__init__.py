@@ -1,0 +1,25 @@
+"""Where a pipeline's output goes: `pipeline.sink(es.sinks.parquet("/data/totals"))`. See docs/how-to/sinks.md.
+
+`interface` says what a sink is and must hold; users write sinks of their own against it.
+"""
+
+from typing import TYPE_CHECKING
+
+from emberstate._exports import exported
+
+if TYPE_CHECKING:
+    from emberstate.sinks.interface import Delivery, Origin, Sink, Start
+    from emberstate.sinks.notebook import ConsoleSink, MemorySink, console, memory
+    from emberstate.sinks.parts import Part
+
+__all__ = ["ConsoleSink", "Delivery", "MemorySink", "Origin", "Part", "Sink", "Start", "console", "memory"]
+
+if not TYPE_CHECKING:  # a type checker would take any name for one of the package's
+    __getattr__ = exported(
+        __name__,
+        {
+            "interface": ["Delivery", "Origin", "Sink", "Start"],
+            "notebook": ["ConsoleSink", "MemorySink", "console", "memory"],
+            "parts": ["Part"],
+        },
+    )
