@@ -45,7 +45,7 @@ def test_every_command_runs(cli: Run, tmp_path: Path, monkeypatch: pytest.Monkey
     assert shown == {
         *(("checkpoints", name) for name in ("ls", "show", "verify", "diff", "du", "gc", "plot")),
         *(("state", name) for name in ("ls", "get", "top", "export", "heatmap")),
-        *(("savepoint", name) for name in ("create", "restore-check", "rewrite")),
+        *(("savepoint", name) for name in ("create", "ls", "describe", "restore-check", "rewrite", "rm")),
         ("rescale",),
         ("doctor",),
     }

@@ -91,7 +91,8 @@ def test_help_and_usage(cli: Run) -> None:
         ["checkpoints", "ls"], ["checkpoints", "show"], ["checkpoints", "verify"], ["checkpoints", "diff"],
         ["checkpoints", "du"], ["checkpoints", "gc"], ["checkpoints", "plot"], ["state", "ls"], ["state", "get"],
         ["state", "top"], ["state", "export"], ["state", "heatmap"], ["savepoint", "create"],
-        ["savepoint", "restore-check"], ["savepoint", "rewrite"], ["rescale"], ["doctor"],
+        ["savepoint", "restore-check"], ["savepoint", "rewrite"], ["savepoint", "ls"], ["savepoint", "describe"],
+        ["savepoint", "rm"], ["rescale"], ["doctor"],
     ):  # fmt: skip
         found = cli(*command, "--help")
         assert found.code == 0 and "--json" in found.out, command

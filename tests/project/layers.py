@@ -54,7 +54,7 @@ ROOMS = {
     "cli": (
         ("exit_codes", "keys"),
         ("console",),
-        ("selection", "user_functions", "demo"),
+        ("selection", "user_functions", "demo", "watch"),
         ("commands",),
         ("root",),
         ("main",),

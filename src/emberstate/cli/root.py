@@ -23,7 +23,10 @@ COMMANDS: Final = {
         "commands.rescale",
         "Show what each slot would hold, and read at its start, with another parallelism.",
     ),
-    "savepoint": ("commands.savepoint", "Make savepoints, check them against a program, rewrite them."),
+    "savepoint": (
+        "commands.savepoint",
+        "List and make savepoints, check them against a program, rewrite and delete them.",
+    ),
     "state": ("commands.state", "Read the state of a checkpoint."),
 }
 

@@ -6,18 +6,37 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from emberstate.checkpoint.manifest.catalogue import checkpoint_numbers, savepoint_names
 from emberstate.checkpoint.manifest.location_hints import nothing_in
 from emberstate.checkpoint.manifest.model import Manifest, Operator
 from emberstate.checkpoint.read.reader import CheckpointReader
 from emberstate.cli.console import Refused
+from emberstate.errors import EmberstateError
 from emberstate.storage.interface import Storage
+from emberstate.storage.local import LocalStorage
 from emberstate.storage.uri import open_storage
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-location_argument = click.argument("location")
+def folders(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Tell the shell to complete a location with the names of directories."""
+    return [CompletionItem(incomplete, type="dir")]
+
+
+def _saved(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """The savepoints of the location before, for the shell. Only of a local one: a key press starts no traffic."""
+    try:
+        storage = open_storage(ctx.params.get("location") or "")
+        names = savepoint_names(storage) if isinstance(storage, LocalStorage) else []
+    except EmberstateError:
+        return []
+    return [name for name in names if name.startswith(incomplete)]
+
+
+location_argument = click.argument("location", shell_complete=folders)
+savepoint_argument = click.argument("name", shell_complete=_saved)
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document instead of tables.")
 operator_option = click.option("--operator", metavar="NAME", help="Which operator; needed if there are several.")
 

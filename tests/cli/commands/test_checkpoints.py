@@ -74,7 +74,8 @@ def test_ls(cli: Run, own_location: Path) -> None:
     problem = found["checkpoints"][0].pop("problem")
     assert "checkpoints/000000000002/manifest" in problem
     found["savepoints"][0].pop("created")
-    common = {"base_bytes": 0, "incarnation": 1, "problem": None, "sync_seconds": None, "async_seconds": None}
+    common = {"job": "cards", "base_bytes": 0, "incarnation": 1, "problem": None}
+    common |= {"sync_seconds": None, "async_seconds": None}
     commit = {**common, "kind": "commit", "created": "2026-01-01T00:00:00Z", "seconds": 0.0}
     assert found == {
         "location": str(own_location),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import sys
@@ -251,3 +252,88 @@ def test_broadcast_state_follows_its_operator(cli: Run, tmp_path: Path) -> None:
         running.process({"card": "ann", "amount": 9.0})
         assert running.broadcast_state("limits") == {"all": 5.0}
         assert [running.state("above", card) for card in ("ann", "bob")] == [2, 1]
+
+
+# -- ls, describe, rm -----------------------------------------------------------------------------------------
+
+
+def test_ls_and_describe(cli: Run, own_location: Path) -> None:
+    """Catches: sizes, names or states that are another savepoint's; a damaged one that hides the others."""
+    assert cli("savepoint", "ls", own_location).out.startswith("there is no savepoint in")
+    assert cli("savepoint", "create", own_location, "one", "--checkpoint", "3").code == 0
+    assert cli("savepoint", "create", own_location, "two").code == 0
+    manifest = own_location / "savepoints" / "two" / "manifest"
+    sound = manifest.read_bytes()
+    found = cli("savepoint", "ls", own_location, "--json").json["savepoints"]
+    for item in found:
+        folder = own_location / "savepoints" / item["name"]
+        assert item["retained_bytes"] == sum(file.stat().st_size for file in folder.iterdir())
+        assert item["stored_bytes"] == item["retained_bytes"] - (folder / "manifest").stat().st_size
+    assert [(item["name"], item["job"], item["number"], item["batch"]) for item in found] == [
+        ("one", "cards", 3, 1),
+        ("two", "cards", 4, 2),
+    ]
+    described = cli("savepoint", "describe", own_location, "one", "--json").json
+    assert described == {**described, **{name: value for name, value in found[0].items() if name != "problem"}}
+    assert described["operators"] == [
+        {"name": "cards", "key_schema": ["string"], "parallelism": 2, "max_parallelism": 16}
+    ]
+    assert {state["state"] for state in described["states"]} >= {"last", "amounts", "shops", "best", "mean"}
+    manifest.write_bytes(sound[:-1])
+    one, two = cli("savepoint", "ls", own_location).out.splitlines()[1:]
+    assert "damaged" not in one and "two" in two and "damaged" in two
+    assert cli("savepoint", "describe", own_location, "two").code == 3
+
+
+def test_rm_deletes_one_savepoint_and_nothing_else(
+    cli: Run, own_location: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Catches: files of a checkpoint or of another savepoint deleted; a savepoint deleted though the answer was no."""
+    before = contents(own_location)
+    assert cli("savepoint", "create", own_location, "one").code == 0
+    with_one = contents(own_location)
+    assert cli("savepoint", "create", own_location, "ones").code == 0
+    with_both = contents(own_location)
+    monkeypatch.setattr(sys, "stdin", io.StringIO("n\n"))
+    refused = cli("savepoint", "rm", own_location, "ones")
+    assert (refused.code, contents(own_location)) == (3, with_both)
+    assert "checkpoint 4, savepoint one" in refused.err
+    monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
+    assert cli("savepoint", "rm", own_location, "ones").code == 0
+    assert files(contents(own_location)) == files(with_one)
+    assert cli("savepoint", "rm", own_location, "ones", "--yes").code == 3
+    assert cli("savepoint", "rm", own_location, "../checkpoints", "--yes").code == 3
+    assert files(contents(own_location)) == files(with_one)
+    assert cli("savepoint", "rm", own_location, "one", "--yes", "--json").json["deleted"] is True
+    assert files(contents(own_location)) == files(before)
+    assert cli("checkpoints", "verify", own_location, "--all").code == 0
+
+
+def files(found: dict[str, Any]) -> dict[str, Any]:
+    """Without folders: an empty one means nothing."""
+    return {name: data for name, data in found.items() if data is not None}
+
+
+def test_rm_keeps_the_last_state(cli: Run, own_location: Path, tmp_path: Path) -> None:
+    """Catches: the last copy of a state deleted in passing, where there is no checkpoint, or only a damaged one."""
+    archive = tmp_path / "archive"
+    for name in ("one", "two"):
+        assert cli("savepoint", "create", own_location, name, "--to", archive).code == 0
+    assert cli("savepoint", "rm", archive, "two", "--yes").code == 0
+    kept = contents(archive)
+    assert (cli("savepoint", "rm", archive, "one", "--yes").code, contents(archive)) == (3, kept)
+    assert cli("savepoint", "create", own_location, "only").code == 0
+    newest = own_location / "checkpoints" / "000000000004" / "manifest"
+    newest.write_bytes(newest.read_bytes()[:-1])
+    assert cli("savepoint", "rm", own_location, "only", "--yes").code == 3
+    assert read_savepoint(LocalStorage(own_location), "only").number == 4
+    assert cli("savepoint", "rm", archive, "one", "--yes", "--last").code == 0
+
+
+def test_rm_leaves_what_another_process_writes(own_location: Path, cli: Run) -> None:
+    """Catches: files of a savepoint that is being made under the name of one that is being deleted."""
+    assert cli("savepoint", "create", own_location, "one").code == 0
+    begun = own_location / "savepoints" / "one" / "abc-0"
+    begun.write_bytes(b"written, and not yet named by a manifest")
+    assert cli("savepoint", "rm", own_location, "one", "--yes").code == 0
+    assert [path.name for path in begun.parent.iterdir()] == ["abc-0"]

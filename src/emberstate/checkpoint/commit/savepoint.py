@@ -24,7 +24,14 @@ from emberstate.checkpoint.manifest.layout import bundle_path, new_id, savepoint
 from emberstate.checkpoint.manifest.model import FileRef, Holder, Manifest, Operator, Parent
 from emberstate.checkpoint.manifest.open_files import create_surely, read_ref
 from emberstate.clock import Clock, SystemClock
-from emberstate.errors import StorageError, StorageExistsError, StorageNotFoundError
+from emberstate.errors import (
+    CheckpointCollectedError,
+    CorruptionError,
+    RestoreRefusedError,
+    StorageError,
+    StorageExistsError,
+    StorageNotFoundError,
+)
 from emberstate.storage.interface import Storage, StorageOutcomeUnknownError
 
 
@@ -139,9 +146,17 @@ def import_savepoint(source: Storage, name: str, target: Storage, holder: Holder
 
 
 def delete_savepoint(storage: Storage, name: str) -> None:
-    """Delete a savepoint, or what a failed attempt left. Does nothing if there is none."""
+    """Delete a savepoint, or what a failed attempt left. Does nothing if there is none.
+
+    Of a savepoint only the files that its manifest names are deleted, so that another process may be writing a new one
+    of this name; without a manifest that can be read, everything in its folder.
+    """
+    try:
+        files = [ref.path for ref in read_savepoint(storage, name).file_refs()]
+    except (CheckpointCollectedError, CorruptionError, RestoreRefusedError):
+        files = _listed(storage, name)
     storage.delete(savepoint_path(name))
-    _remove_others(storage, name, set())
+    storage.delete_all(sorted(set(files)))
 
 
 # -- parts ----------------------------------------------------------------------------------------------------
@@ -199,8 +214,11 @@ def _undoing(target: Storage, written: Iterable[str]) -> Iterator[None]:
 
 
 def _remove_others(storage: Storage, name: str, kept: Iterable[str]) -> None:
-    folder = savepoint_path(name, "").removesuffix("/")
-    storage.delete_all(sorted(set(storage.list(folder)) - set(kept)))
+    storage.delete_all(sorted(set(_listed(storage, name)) - set(kept)))
+
+
+def _listed(storage: Storage, name: str) -> list[str]:
+    return storage.list(savepoint_path(name, "").removesuffix("/"))
 
 
 def _taken(target: Storage, name: str) -> StorageExistsError:

@@ -30,6 +30,7 @@ def summary(manifest: Manifest) -> dict[str, Any]:
     if manifest.kind == "commit" and batch is not None:
         seconds = (manifest.created - batch.processing_time) / 1e6
     return {
+        "job": manifest.job,
         "number": manifest.number,
         "kind": manifest.kind,
         "batch": None if batch is None else batch.id,

@@ -25,6 +25,7 @@ from emberstate.cli.commands.plot import plot_checkpoints
 from emberstate.cli.console import Refused, finish, note, print_json, print_line, print_table, progress
 from emberstate.cli.exit_codes import PROBLEM
 from emberstate.cli.selection import checkpoint_options, json_option, location_argument, open_location, open_reader
+from emberstate.cli.watch import watch_option
 from emberstate.errors import CheckpointCollectedError, CorruptionError, RestoreRefusedError
 from emberstate.storage.interface import Storage
 from emberstate.units import size_text, time_text
@@ -44,6 +45,7 @@ checkpoints.add_command(plot_checkpoints)
 @checkpoints.command("ls")
 @location_argument
 @json_option
+@watch_option
 def list_all(location: str, as_json: bool) -> None:
     """The checkpoints and savepoints of a job, oldest first."""
     storage = open_location(location)
@@ -91,7 +93,7 @@ def show(location: str, checkpoint: int | None, savepoint: str | None, as_json: 
     if as_json:
         print_json({"summary": summary(manifest), "manifest": plain(manifest)})
         return
-    for name, value in _facts(manifest):
+    for name, value in facts(manifest):
         print_line(f"{name:<16}{value}")
     for operator in manifest.operators:
         print_line()
@@ -104,7 +106,8 @@ def show(location: str, checkpoint: int | None, savepoint: str | None, as_json: 
         print_table(columns, _chain_rows(operator), right=("slot", "for", "size"))
 
 
-def _facts(manifest: Manifest) -> Iterator[tuple[str, Any]]:
+def facts(manifest: Manifest) -> Iterator[tuple[str, Any]]:
+    """What is worth knowing about a checkpoint as a whole, by name."""
     yield "job", manifest.job
     yield manifest.kind, manifest.number
     yield "created", time_text(manifest.created)

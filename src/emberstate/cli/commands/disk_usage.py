@@ -27,6 +27,7 @@ from emberstate.checkpoint.read.sizes import file_sizes, retained_sizes
 from emberstate.checkpoint.restore.operators import OperatorSpec
 from emberstate.cli.console import Refused, print_json, print_line, print_table, progress
 from emberstate.cli.selection import json_option, location_argument, open_location
+from emberstate.cli.watch import watch_option
 from emberstate.clock import Clock, SystemClock
 from emberstate.keygroups import KeySchema
 from emberstate.storage.interface import Storage
@@ -44,6 +45,7 @@ retained_option = click.option(
 @location_argument
 @retained_option
 @json_option
+@watch_option
 def du(location: str, retained: int, as_json: bool) -> None:
     """Show what is retained on disk, by folder, checkpoint and savepoint, and what a collection would free."""
     storage = open_location(location)

@@ -23,7 +23,7 @@ from emberstate.checkpoint.manifest.catalogue import checkpoint_numbers, read_ch
 from emberstate.checkpoint.manifest.location_hints import nothing_in
 from emberstate.cli.console import finish, print_json, print_line, print_table
 from emberstate.cli.exit_codes import PROBLEM
-from emberstate.cli.selection import json_option
+from emberstate.cli.selection import folders, json_option
 from emberstate.clock import SystemClock
 from emberstate.errors import EmberstateError, InstallationError
 from emberstate.spark.java import GET_JAVA, OLDEST_VERSION, find_java
@@ -52,7 +52,7 @@ class Finding(NamedTuple):
 
 
 @click.command()
-@click.argument("location", required=False)
+@click.argument("location", required=False, shell_complete=folders)
 @json_option
 def doctor(location: str | None, as_json: bool) -> None:
     """Check what this machine has and lacks: Python, compiled modules, libraries, Java and Spark, disk, limits.

@@ -20,6 +20,7 @@ from emberstate.checkpoint.read.summaries import summary
 from emberstate.checkpoint.restore.choices import RestoreChoices
 from emberstate.checkpoint.restore.operators import OperatorSpec, judge, opened_operators
 from emberstate.checkpoint.restore.verdict import RestoreVerdict, StateVerdict
+from emberstate.cli.commands.savepoint_list import describe, list_savepoints, rm
 from emberstate.cli.console import Refused, finish, note, print_json, print_line, print_table, progress
 from emberstate.cli.exit_codes import PROBLEM
 from emberstate.cli.selection import (
@@ -32,6 +33,7 @@ from emberstate.cli.selection import (
     operator_option,
     pairs,
     pick_operator,
+    savepoint_argument,
 )
 from emberstate.cli.user_functions import declared_states, load_function
 from emberstate.clock import SystemClock
@@ -50,7 +52,12 @@ to_option = click.option("--to", "target", metavar="LOCATION", help="Where it is
 
 @click.group()
 def savepoint() -> None:
-    """Make savepoints, check them against a program, rewrite them."""
+    """List and make savepoints, check them against a program, rewrite and delete them."""
+
+
+savepoint.add_command(list_savepoints)
+savepoint.add_command(describe)
+savepoint.add_command(rm)
 
 
 @savepoint.command()
@@ -192,7 +199,7 @@ def _judged(storage: Storage, manifest: Manifest, specs: list[OperatorSpec]) -> 
 
 @savepoint.command()
 @location_argument
-@click.argument("name")
+@savepoint_argument
 @click.option("--to-name", required=True, metavar="NEW", help="The name of the result.")
 @to_option
 @operator_option

@@ -27,6 +27,7 @@ from emberstate.cli.selection import (
     pick_operator,
     pick_states,
 )
+from emberstate.cli.watch import watch_option
 from emberstate.keygroups import KeySchema
 from emberstate.units import size_text
 
@@ -48,6 +49,7 @@ state.add_command(plot_state)
 @operator_option
 @click.option("--count", is_flag=True, help="Count entries and their live size too; reads everything.")
 @json_option
+@watch_option
 def list_states(
     location: str, checkpoint: int | None, savepoint: str | None, operator: str | None, count: bool, as_json: bool
 ) -> None:
@@ -137,6 +139,7 @@ def get(
 @click.option("--state", "names", metavar="NAME", multiple=True, help="This state; may be given again. Default: all.")
 @click.option("-n", "largest", type=click.IntRange(min=1), default=10, show_default=True, help="Keys and key groups.")
 @json_option
+@watch_option
 def top(
     location: str,
     checkpoint: int | None,
