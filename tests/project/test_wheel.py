@@ -20,6 +20,9 @@ from tests.project.markdown import ROOT, blocks
 
 pytestmark = pytest.mark.long
 
+#: The endings of the web page's files.
+PAGE = (".css", ".html", ".js", ".svg", ".txt")
+
 
 @pytest.fixture(scope="module")
 def dist(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
@@ -42,8 +45,9 @@ def test_the_wheel_is_complete_and_small(dist: list[Path]) -> None:
 
     assert {str(file.relative_to(source)) for file in source.rglob("*.py")} <= names
     assert "emberstate/py.typed" in names
+    assert {str(file.relative_to(source)) for end in PAGE for file in (source / "emberstate").rglob(f"*{end}")} <= names
     assert extensions.keys() == set(_hot.HOT_MODULES)
-    assert {Path(name).suffix for name in names if name.startswith("emberstate/")} <= {".py", ".so", ".typed"}
+    assert {Path(name).suffix for name in names if name.startswith("emberstate/")} <= {".py", ".so", ".typed", *PAGE}
     assert {name.partition("/")[0] for name in names} == {
         "emberstate",
         wheel.name.partition("-cp")[0] + ".dist-info",

@@ -34,7 +34,8 @@ from emberstate.units import size_text, time_text
 _NEEDED: Final = ("pyarrow", "msgspec", "numpy", "xxhash")
 #: Distribution → the extra that installs it.
 _OPTIONAL: Final = {
-    "pyspark": "spark", "pandas": "spark", "rocksdict": "rocksdb", "boto3": "s3", "rich": "cli", "matplotlib": "plot"
+    "pyspark": "spark", "pandas": "spark", "rocksdict": "rocksdb", "boto3": "s3", "rich": "cli", "matplotlib": "plot",
+    "starlette": "ui", "uvicorn": "ui", "jinja2": "ui"
 }  # fmt: skip
 _LEAST_DISK: Final = 2**30
 _LEAST_FILES: Final = 1024

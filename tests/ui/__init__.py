@@ -1,0 +1,1 @@
+"""The web page: views, pages, and who may see them."""
