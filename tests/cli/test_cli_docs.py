@@ -44,7 +44,7 @@ def test_every_command_runs(cli: Run, tmp_path: Path, monkeypatch: pytest.Monkey
         shown.add(tuple(words[1:3] if words[1] not in ("rescale", "doctor") else words[1:2]))
     assert shown == {
         *(("checkpoints", name) for name in ("ls", "show", "verify", "diff", "du", "gc", "plot")),
-        *(("state", name) for name in ("ls", "get", "top", "export", "heatmap")),
+        *(("state", name) for name in ("ls", "get", "keys", "top", "export", "heatmap")),
         *(("savepoint", name) for name in ("create", "ls", "describe", "restore-check", "rewrite", "rm")),
         ("rescale",),
         ("doctor",),

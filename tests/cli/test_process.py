@@ -90,7 +90,7 @@ def test_help_and_usage(cli: Run) -> None:
     for command in (
         ["checkpoints", "ls"], ["checkpoints", "show"], ["checkpoints", "verify"], ["checkpoints", "diff"],
         ["checkpoints", "du"], ["checkpoints", "gc"], ["checkpoints", "plot"], ["state", "ls"], ["state", "get"],
-        ["state", "top"], ["state", "export"], ["state", "heatmap"], ["savepoint", "create"],
+        ["state", "top"], ["state", "keys"], ["state", "export"], ["state", "heatmap"], ["savepoint", "create"],
         ["savepoint", "restore-check"], ["savepoint", "rewrite"], ["savepoint", "ls"], ["savepoint", "describe"],
         ["savepoint", "rm"], ["rescale"], ["doctor"],
     ):  # fmt: skip
@@ -121,16 +121,29 @@ class Terminal(io.StringIO):
 
 
 def test_progress_goes_to_a_terminal_only(
-    location: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    own_location: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Catches: long work that shows nothing; progress among results, or in a log."""
     monkeypatch.setenv("FORCE_COLOR", "1")
-    assert run(["state", "top", str(location)]) == 0
-    assert capsys.readouterr().err == ""
-    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
-    assert run(["state", "top", str(location)]) == 0
-    assert "reading cards" in terminal.getvalue()
-    assert "reading" not in capsys.readouterr().out
+    for number, command in enumerate(
+        (
+            "state top {location}",
+            "savepoint create {location} s{number}",
+            "savepoint rewrite {location} s{number} --to-name r{number}",
+            "state export {location} --to {tmp_path}/{number}",
+            "checkpoints verify {location}",
+        )
+    ):
+        for terminal in (None, Terminal()):
+            made = number - 1 if "rewrite" in command else number
+            words = command.format(location=own_location, tmp_path=tmp_path, number=f"{made}{terminal is None}").split()
+            with monkeypatch.context() as patched:
+                if terminal is not None:
+                    patched.setattr(sys, "stderr", terminal)
+                assert run(words) == 0
+            found = capsys.readouterr()
+            assert found.err == "" and "%" not in found.out.replace(" %", ""), command
+            assert terminal is None or "100%" in terminal.getvalue(), command
 
 
 def test_s3(cli: Run, monkeypatch: pytest.MonkeyPatch, location: Path) -> None:

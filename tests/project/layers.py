@@ -62,7 +62,7 @@ ROOMS = {
     "cli": (
         ("exit_codes", "keys"),
         ("console",),
-        ("selection", "user_functions", "demo", "watch"),
+        ("selection", "user_functions", "demo", "watch", "export_files"),
         ("commands",),
         ("root",),
         ("main",),

@@ -11,6 +11,7 @@ Thread safety: pure functions.
 
 from __future__ import annotations
 
+import datetime
 import decimal
 import json
 from types import GenericAlias
@@ -72,6 +73,22 @@ def key_of_text(text: str, schema: KeySchema) -> Any:
         return schema.normalise(values[0] if len(values) == 1 else tuple(values))
     except StateTypeError as error:
         raise StateDeclarationError(str(error)) from None
+
+
+def text_of_key(key: Any) -> str:
+    """Return the plain text of a canonical key, of which `key_of_text` makes the key again.
+
+    >>> text_of_key("ann"), text_of_key(True), text_of_key(b"\\x01"), text_of_key(("ann", 7, 1.5))
+    ('ann', 'true', '01', '["ann", 7, "1.5"]')
+    """
+    if isinstance(key, tuple):
+        parts = [part if isinstance(part, str | int) else text_of_key(part) for part in key]
+        return json.dumps(parts, ensure_ascii=False)
+    if isinstance(key, bool):
+        return "true" if key else "false"
+    if isinstance(key, bytes):
+        return key.hex()
+    return key.isoformat() if isinstance(key, datetime.date) else str(key)
 
 
 def _value(part: Any, kind: KeyType) -> Any:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import csv
 import datetime
 import decimal
+import io
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
@@ -16,9 +21,14 @@ from hypothesis import strategies as st
 
 from emberstate.checkpoint.backends import FsStateBackend
 from emberstate.checkpoint.commit.coordinator import CheckpointCoordinator
+from emberstate.checkpoint.read.plain_rows import plain_rows
 from emberstate.checkpoint.read.reader import CheckpointReader
+from emberstate.checkpoint.read.state_columns import StateColumns
 from emberstate.checkpoint.restore.operators import OperatorSpec
+from emberstate.cli.export_files import write_file
 from emberstate.cli.keys import parse_key
+from emberstate.codec.key_text import text_of_key
+from emberstate.errors import CorruptionError
 from emberstate.keygroups import KeySchema
 from emberstate.storage.local import LocalStorage
 from examples import session_windows
@@ -156,10 +166,117 @@ def test_export_overwrites_nothing(cli: Run, location: Path, tmp_path: Path) -> 
     assert [path.name for path in tmp_path.iterdir()] == ["best.parquet"]
 
 
+def test_export_in_every_format(cli: Run, each_location: Path, tmp_path: Path) -> None:
+    """Catches: a format that loses or changes a value: an empty text, a missing one, bytes, decimals, records."""
+    with CheckpointReader.open(each_location) as reader:
+        for state in STATES:
+            expected = json.loads(msgspec.json.encode(plain_rows(reader.to_arrow("cards", state))))
+            for ending in ("json", "jsonl", "csv"):
+                target = tmp_path / f"{state.replace('/', '-')}.{ending}"
+                done = cli("state", "export", each_location, "--to", target, "--state", state, "--json").json
+                assert [item["rows"] for item in done["files"]] == [len(expected)]
+                text = target.read_text(encoding="utf-8")
+                if ending == "json":
+                    assert json.loads(text) == expected
+                elif ending == "jsonl":
+                    assert [json.loads(line) for line in text.splitlines()] == expected
+                else:
+                    assert [row["key"] for row in csv.DictReader(io.StringIO(text))] == [row["key"] for row in expected]
+    assert cli("state", "export", each_location, "--to", tmp_path / "out", "--format", "csv").code == 0
+    assert (tmp_path / "out" / "best.csv").read_bytes() == (tmp_path / "best.csv").read_bytes()
+
+
+def test_hard_values_in_csv_and_json(tmp_path: Path) -> None:
+    """Catches: values that CSV or JSON has no form for, written as null or as another value."""
+    record = pa.struct([("b", pa.binary()), ("d", pa.decimal128(5, 2))])
+    rows: list[dict[str, Any]] = [
+        {"key": "", "f": math.nan, "r": {"b": b"\xff", "d": decimal.Decimal("1.50")}, "l": [math.inf, None]},
+        {"key": 'a "quoted",\n line', "f": None, "r": None, "l": []},
+        {"key": None, "f": -math.inf, "r": {"b": None, "d": None}, "l": None},
+    ]
+    schema = pa.schema([("key", pa.string()), ("f", pa.float64()), ("r", record), ("l", pa.list_(pa.float64()))])
+    batches = [pa.RecordBatch.from_pylist(rows[:2], schema), pa.RecordBatch.from_pylist(rows[2:], schema)]
+    for ending in (".csv", ".json", ".jsonl", ".parquet"):
+        assert write_file(tmp_path / f"x{ending}", schema, batches, False) == 3
+    assert (tmp_path / "x.csv").read_text(encoding="utf-8") == (
+        '"key","f","r","l"\n'
+        '"",nan,"{""b"":""/w=="",""d"":""1.50""}","[""Infinity"",null]"\n'
+        '"a ""quoted"",\n line",,,"[]"\n'
+        ',-inf,"{""b"":null,""d"":null}",\n'
+    )
+    expected = [
+        {"key": "", "f": "NaN", "r": {"b": "/w==", "d": "1.50"}, "l": ["Infinity", None]},
+        {"key": 'a "quoted",\n line', "f": None, "r": None, "l": []},
+        {"key": None, "f": "-Infinity", "r": {"b": None, "d": None}, "l": None},
+    ]
+    assert json.loads((tmp_path / "x.json").read_bytes()) == expected
+    assert [json.loads(line) for line in (tmp_path / "x.jsonl").read_bytes().splitlines()] == expected
+    assert write_file(tmp_path / "none.json", schema, [], False) == 0
+    assert json.loads((tmp_path / "none.json").read_bytes()) == []
+
+
+def test_export_to_a_name_that_cannot_be(cli: Run, location: Path, tmp_path: Path) -> None:
+    """Catches: a folder where a file was named; a file whose content is not what its ending says."""
+    for name, more in {
+        "all.csv": (),
+        "best.xlsx": ("--state", "best"),
+        "best.json": ("--state", "best", "--format", "csv"),
+    }.items():
+        done = cli("state", "export", location, "--to", tmp_path / name, *more)
+        assert done.code in (2, 3) and list(tmp_path.iterdir()) == [], name
+    (tmp_path / "v1.csv").mkdir()
+    assert cli("state", "export", location, "--to", tmp_path / "v1.csv", "--state", "best").code == 0
+    assert [path.name for path in (tmp_path / "v1.csv").iterdir()] == ["best.parquet"]
+
+
+def test_export_replaces_only_what_is_complete(
+    cli: Run, location: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Catches: a file that is replaced by half of another; --overwrite that does nothing."""
+    target = tmp_path / "best.csv"
+    target.write_text("mine", encoding="utf-8")
+
+    def fail(*_: object) -> None:
+        raise CorruptionError("a damaged file")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(StateColumns, "batch", fail)
+        assert cli("state", "export", location, "--to", target, "--state", "best", "--overwrite").code == 3
+    assert target.read_text(encoding="utf-8") == "mine" and list(tmp_path.iterdir()) == [target]
+    assert cli("state", "export", location, "--to", target, "--state", "best", "--overwrite").code == 0
+    assert len(target.read_text(encoding="utf-8").splitlines()) == 23
+
+
 def test_export_with_a_pin(cli: Run, own_location: Path, tmp_path: Path) -> None:
     """Catches: a pin that stays."""
     assert cli("state", "export", own_location, "--to", tmp_path / "out", "--pin").code == 0
     assert not any((own_location / "pins").iterdir())
+
+
+# -- keys of a state ------------------------------------------------------------------------------------------
+
+
+def test_state_keys(cli: Run, each_location: Path) -> None:
+    """Catches: a key left out, twice, or with another's size; a cut that nobody is told of."""
+    found = cli("state", "keys", each_location, "best", "--json").json
+    with CheckpointReader.open(each_location) as reader:
+        assert [item["key"] for item in found["keys"]] == list(reader.keys("cards", "best"))
+    assert len(found["keys"]) == 22 and found["cut"] is False
+    total = cli("state", "top", each_location, "--state", "best", "--json").json["states"][0]["live_bytes"]
+    assert sum(item["live_bytes"] for item in found["keys"]) == total
+    group = found["keys"][5]["key_group"]
+    some = cli("state", "keys", each_location, "best", "--key-group", group, "--json").json["keys"]
+    assert some == [item for item in found["keys"] if item["key_group"] == group]
+    named = cli("state", "keys", each_location, "best", "--match", "card-1?", "--json").json["keys"]
+    assert {item["text"] for item in named} == {f"card-1{digit}" for digit in range(10)}
+    exact = cli("state", "keys", each_location, "best", "--limit", "22")
+    assert (exact.code, exact.err) == (0, "")
+    cut = cli("state", "keys", each_location, "best", "--limit", "21")
+    assert len(cut.out.splitlines()) == 22 and "there are more" in cut.err
+    assert cli("state", "keys", each_location, "best", "--limit", "21", "--json").json["cut"] is True
+    assert cli("state", "keys", each_location, "nothing").code == 3
+    assert cli("state", "keys", each_location, "best", "--key-group", "16").code == 3
+    assert len(cli("state", "keys", each_location, "timers/event-time timers", "--json").json["keys"]) > 0
 
 
 # -- keys -----------------------------------------------------------------------------------------------------
@@ -197,6 +314,7 @@ def test_every_key_can_be_typed(case: tuple[list[str], tuple[Any, ...]]) -> None
     expected = schema.normalise(values[0] if len(values) == 1 else values)
     text = typed(values[0]) if len(values) == 1 else json.dumps([typed(value) for value in values])
     assert parse_key(text, schema) == expected
+    assert parse_key(text_of_key(expected), schema) == expected
 
 
 def test_numbers_in_json_keys() -> None:

@@ -109,6 +109,22 @@ def state_usage(
     return found
 
 
+def key_usages(
+    reader: CheckpointReader,
+    operator: str,
+    state: str,
+    key_groups: Iterable[int] | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Iterator[KeyUsage]:
+    """Yield the keys that have a state, each once, by key group: of some key groups, or of all. Reads as it goes on."""
+    table = reader.table(operator, state)
+    for groups, entries in reader.scan(operator, table, key_groups):
+        for group, key, usage in _by_key(entries):
+            yield KeyUsage(state, table.key(key), group, usage)
+        if progress is not None:
+            progress(len(groups))
+
+
 def _by_key(entries: Iterable[Entry]) -> Iterator[tuple[int, Entry, Usage]]:
     """Yield (key group, an entry, amount) for every key; entries are in order of keys."""
     for (group, _), of_key in itertools.groupby(entries, key=lambda entry: (entry.key_group, entry.key)):

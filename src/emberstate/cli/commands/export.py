@@ -1,21 +1,20 @@
-"""`emberstate state export`: states as Parquet files with typed columns."""
+"""`emberstate state export`: states as files with typed columns."""
 
 from __future__ import annotations
 
-import contextlib
-import os
-import secrets
+import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import click
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from emberstate.checkpoint.manifest.model import Operator
 from emberstate.checkpoint.read.reader import CheckpointReader
 from emberstate.checkpoint.read.state_columns import StateColumns
 from emberstate.cli.console import Refused, Tick, print_json, print_table, progress
+from emberstate.cli.export_files import FORMATS, write_file
 from emberstate.cli.selection import (
     checkpoint_options,
     chosen,
@@ -26,44 +25,54 @@ from emberstate.cli.selection import (
     pick_operator,
     pick_states,
 )
-from emberstate.errors import EmberstateError
 from emberstate.units import size_text
+
+_FORMAT_NAMES: Final = [ending.removeprefix(".") for ending in FORMATS]
+#: What looks like the ending of a file's name.
+_ENDING: Final = re.compile(r"\.[A-Za-z][A-Za-z0-9]*")
 
 
 @click.command()
 @location_argument
-@click.option("--to", "target", required=True, type=click.Path(path_type=Path), help="A folder; or FILE.parquet.")
+@click.option(
+    "--to", "target", required=True, type=click.Path(path_type=Path),
+    help="A folder; or, for one state, a file that ends with " + ", ".join(FORMATS) + ".",
+)  # fmt: skip
+@click.option("--format", "format_name", type=click.Choice(_FORMAT_NAMES), help="In a folder. Default: parquet.")
 @checkpoint_options
 @operator_option
 @click.option("--state", "names", metavar="NAME", multiple=True, help="This state; may be given again. Default: all.")
 @click.option("--pin", is_flag=True, help="Keep the checkpoint from being collected meanwhile: writes a pin.")
+@click.option("--overwrite", is_flag=True, help="Replace files that exist.")
 @json_option
 def export(
     location: str,
     target: Path,
+    format_name: str | None,
     checkpoint: int | None,
     savepoint: str | None,
     operator: str | None,
     names: tuple[str, ...],
     pin: bool,
+    overwrite: bool,
     as_json: bool,
 ) -> None:
-    """Write states to Parquet, with typed columns: a file for each, below a folder.
+    """Write states to Parquet, CSV or JSON, with typed columns: one to a file, or a file for each below a folder.
 
-    The files are STATE.parquet and timers/QUEUE.parquet. One state may go to a file instead, if --to ends with
-    .parquet. Existing files are never overwritten.
+    The ending of the file's name is its format. In a folder the files are STATE.parquet and timers/QUEUE.parquet, or as
+    --format says. Existing files are not overwritten, unless --overwrite is given; then each is replaced when it is
+    complete.
     """
     with open_reader(location, checkpoint, savepoint, "emberstate state export" if pin else None) as reader:
         found = pick_operator(reader.manifest, operator)
-        states = pick_states(reader, found.name, names)
-        files = {name: _file(target, name, len(states)) for name in states}
+        files = _files(target, format_name, pick_states(reader, found.name, names))
         for file in files.values():
-            if file.exists():
-                raise Refused(f"{file} exists and is not overwritten: name another file or folder")
+            if file.is_dir() or (file.exists() and not overwrite):
+                raise Refused(f"{file} exists and is not overwritten: name another file or folder, or give --overwrite")
         written = []
-        with progress("exporting", 2 * len(states) * found.max_parallelism) as tick:
+        with progress("exporting", 2 * len(files) * found.max_parallelism) as tick:
             for name, file in files.items():
-                rows = _exported(reader, found, name, file, tick)
+                rows = _exported(reader, found, name, file, overwrite, tick)
                 written.append({"state": name, "file": str(file), "rows": rows, "bytes": file.stat().st_size})
         if as_json:
             print_json({**chosen(reader.manifest), "operator": found.name, "files": written})
@@ -72,13 +81,25 @@ def export(
     print_table(("state", "rows", "size", "file"), rows_, right=("rows", "size"))
 
 
-def _file(target: Path, name: str, count: int) -> Path:
-    if target.suffix == ".parquet" and count == 1 and not target.is_dir():
-        return target
-    return target / f"{name}.parquet"
+def _files(target: Path, format_name: str | None, states: list[str]) -> dict[str, Path]:
+    """The file of each state."""
+    if target.is_dir() or _ENDING.fullmatch(target.suffix) is None:
+        return {name: target / f"{name}.{format_name or 'parquet'}" for name in states}
+    if target.suffix not in FORMATS:
+        raise Refused(
+            f"{target} looks like a file, and its ending names no format: expected {', '.join(FORMATS)}. A folder with "
+            f"such a name must exist before"
+        )
+    if format_name not in (None, target.suffix.removeprefix(".")):
+        raise click.UsageError(f"--to names a {target.suffix} file, --format {format_name}: give one of them")
+    if len(states) != 1:
+        raise Refused(f"{target} is one file, and there are {len(states)} states: choose one by --state, of {states}")
+    return {states[0]: target}
 
 
-def _exported(reader: CheckpointReader, operator: Operator, name: str, file: Path, tick: Tick) -> int:
+def _exported(
+    reader: CheckpointReader, operator: Operator, name: str, file: Path, overwrite: bool, tick: Tick
+) -> int:
     """Write one state; returns the number of rows."""
     table = reader.table(operator.name, name)
     if table.needs_profile:
@@ -90,24 +111,7 @@ def _exported(reader: CheckpointReader, operator: Operator, name: str, file: Pat
     manifest = reader.manifest
     about = {"job": manifest.job, "checkpoint": manifest.number, "operator": operator.name, "state": name}
     schema = table.schema().with_metadata({f"emberstate.{k}": str(v) for k, v in about.items()})
-    # Under another name until it is complete.
-    file.parent.mkdir(parents=True, exist_ok=True)
-    part = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
-    rows = 0
-    try:
-        with pq.ParquetWriter(part, schema, compression="zstd") as writer:
-            for batch in _batches(reader, operator, table, tick):
-                writer.write_batch(batch.replace_schema_metadata(schema.metadata))
-                rows += batch.num_rows
-        os.link(part, file)  # unlike a rename, it overwrites nothing
-    except EmberstateError:
-        raise  # of reading
-    except (pa.ArrowException, OSError) as error:
-        raise Refused(f"writing {file} failed: {error}") from None
-    finally:
-        with contextlib.suppress(OSError):
-            part.unlink()
-    return rows
+    return write_file(file, schema, _batches(reader, operator, table, tick), overwrite)
 
 
 def _batches(reader: CheckpointReader, operator: Operator, table: StateColumns, tick: Tick) -> Iterator[pa.RecordBatch]:

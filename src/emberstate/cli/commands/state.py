@@ -1,4 +1,4 @@
-"""`emberstate state`: reads the state of a checkpoint: of a key, of the largest keys, of all as Parquet."""
+"""`emberstate state`: reads the state of a checkpoint: of a key, of the largest keys, of all as files."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from emberstate.checkpoint.read.reader import CheckpointReader
 from emberstate.checkpoint.read.usage import StateUsage, Usage, state_usage
 from emberstate.cli.commands.export import export
 from emberstate.cli.commands.plot import plot_state
+from emberstate.cli.commands.state_keys import state_keys
 from emberstate.cli.console import finish, print_json, print_line, print_table, progress
 from emberstate.cli.exit_codes import PROBLEM
 from emberstate.cli.keys import parse_key
@@ -41,6 +42,7 @@ def state() -> None:
 
 state.add_command(export)
 state.add_command(plot_state)
+state.add_command(state_keys)
 
 
 @state.command("ls")
