@@ -281,7 +281,7 @@ def _rewrites(
             drop_states=frozenset(drops) & mine,
             rename_states={old: new for old, new in renames.items() if old in mine},
         )
-        states = len(there[found.name] - set(drops) & mine)
+        states = len(there[found.name] - (set(drops) & mine))
         steps += states * (found.max_parallelism + (groups or found.max_parallelism))
     return rewrites, steps
 
