@@ -87,7 +87,7 @@ class Job:
         pipeline = es.Pipeline(
             self.query.name, backend, parallelism=self.parallelism, slot_idle="30 seconds", clock=clock
         )
-        pipeline = self.query.build(pipeline).sink(self._write)
+        pipeline = self.query.build(pipeline).sink(lambda frame, batch: self._write(self.query.result(frame), batch))
         inputs = {self.query.side_name: self._side()} if self.query.side_name else None
         query = pipeline.start(
             self.query.rows(self._events()), inputs=inputs, checkpoint=str(self._checkpoint),

@@ -40,8 +40,8 @@ class LastBid(es.KeyedProcessFunction):
 
     last = es.value_state(Last)
 
-    def process_batch(self, key: Any, rows: list[Any], ctx: es.FunctionContext) -> Any:
-        newest = max(Bid(row.dateTime, row.price, row.extra, row.channel, row.url) for row in rows)
+    def process_batch(self, key: Any, rows: list[Bid], ctx: es.FunctionContext) -> Any:
+        newest = max(rows)
         before = self.last.value()
         last = Last(len(rows), newest)
         if before is not None:

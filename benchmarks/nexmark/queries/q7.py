@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -13,17 +10,6 @@ from benchmarks.nexmark.queries.query import LATENESS, Query, bids, timed
 
 #: So many bids of the highest price can be told from one that is lower.
 _MOST = 16
-
-
-class Highest(es.KeyedProcessFunction):
-    """Of the dearest bids of a window, greatest first, those with the greatest price."""
-
-    def process_element(self, row: Any, ctx: es.FunctionContext) -> Iterator[tuple[Any, ...]]:
-        highest = [bid for bid in row.best if bid.price == row.best[0].price]
-        if len(highest) == _MOST:
-            raise ValueError(f"{_MOST} bids or more have the highest price: _MOST must be larger")
-        for bid in highest:
-            yield bid.auction, bid.bidder, bid.price, bid.dateTime, row.window_end
 
 
 class Q7(Query):
@@ -36,13 +22,18 @@ class Q7(Query):
         FROM bid QUALIFY rank() OVER (PARTITION BY window_end ORDER BY price DESC) = 1"""
 
     def build(self, pipeline: es.Pipeline) -> es.Pipeline:
-        best = (
+        return (
             pipeline.event_time("dateTime", LATENESS)
             .window_all(es.TumblingEventTimeWindows.of("10 seconds"))
             .aggregate("best", best=es.top(_MOST, "auction", "bidder", "dateTime", by="price"))
         )
-        schema = "auction bigint, bidder bigint, price bigint, dateTime timestamp, window_end timestamp"
-        return best.key_by("window_end").process("highest", Highest(), schema)
+
+    def result(self, output: DataFrame) -> DataFrame:
+        dearest = F.expr("filter(best, bid -> bid.price = best[0].price)")
+        too_few = F.raise_error(f"{_MOST} bids or more have the highest price: _MOST must be larger")
+        highest = F.when(F.size(dearest) < _MOST, dearest).otherwise(too_few)
+        bid = output.select(F.explode(highest).alias("bid"), "window_end")
+        return bid.select("bid.auction", "bid.bidder", "bid.price", "bid.dateTime", "window_end")
 
     def spark(self, events: DataFrame) -> DataFrame:
         highest = timed(bids(events)).groupBy(F.window("dateTime", "10 seconds")).agg(F.max("price").alias("highest"))

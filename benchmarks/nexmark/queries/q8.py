@@ -2,48 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple
-
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 import emberstate as es
 from benchmarks.nexmark.model import AUCTION
 from benchmarks.nexmark.queries.query import LATENESS, Query, timed
-
-
-class Seen(NamedTuple):
-    """What has been seen of a person in a window."""
-
-    name: str | None
-    sells: bool
-
-
-class Newcomer(es.AggregateFunction[Any, Seen, Seen]):
-    """Whether a person has come, and whether it sells."""
-
-    def create_accumulator(self) -> Seen:
-        return Seen(None, False)
-
-    def add(self, value: Any, accumulator: Seen) -> Seen:
-        if value.event_type == AUCTION:
-            return accumulator if accumulator.sells else Seen(accumulator.name, True)
-        return Seen(value.name, accumulator.sells)
-
-    def get_result(self, accumulator: Seen) -> Seen:
-        return accumulator
-
-    def merge(self, one: Seen, other: Seen) -> Seen:
-        return Seen(one.name if other.name is None else other.name, one.sells or other.sells)
-
-
-class IfBoth(es.ProcessWindowFunction):
-    """A row for a person that has come and sells."""
-
-    def process(self, key: Any, ctx: Any, elements: list[Any]) -> Iterator[tuple[Any, ...]]:
-        if elements[0].name is not None and elements[0].sells:
-            yield key, elements[0].name, ctx.window.start_time
 
 
 class Q8(Query):
@@ -65,11 +29,15 @@ class Q8(Query):
             pipeline.key_by("id")
             .event_time("dateTime", LATENESS)
             .window(es.TumblingEventTimeWindows.of("10 seconds"))
-            .aggregate("new", Newcomer(), "id bigint, name string, windowStart timestamp", function=IfBoth())
+            .aggregate("new", person=es.max("name"), last=es.max("event_type"))
         )
+
+    def result(self, output: DataFrame) -> DataFrame:
+        both = output.where(f"person IS NOT NULL AND last = {AUCTION}")
+        return both.selectExpr("id", "person name", "window_start windowStart")
 
     def spark(self, events: DataFrame) -> DataFrame:
         grouped = timed(self.rows(events)).groupBy(F.window("dateTime", "10 seconds"), "id")
         seen = grouped.agg(F.max("name").alias("name"), F.max("event_type").alias("last"))
-        both = seen.where(f"name IS NOT NULL AND last = {AUCTION}")
+        both = seen.where(f"person IS NOT NULL AND last = {AUCTION}")
         return both.selectExpr("id", "name", "window.start windowStart")

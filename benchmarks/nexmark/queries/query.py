@@ -54,6 +54,10 @@ class Query:
         """Add the stages."""
         raise NotImplementedError
 
+    def result(self, output: DataFrame) -> DataFrame:
+        """What the sink writes of a batch's output: all of it, unless a query says otherwise."""
+        return output
+
     def spark(self, events: DataFrame) -> DataFrame:
         """The query in Spark's own operators."""
         raise NotImplementedError
