@@ -26,7 +26,7 @@ ROWS: tuple[Mapping[str, Mapping[str, int]], ...] = (
         "runtime": {"operator": 0, "functions": 1, "rows": 3, "windows": 4, "bootstrap": 5, "aggregates": 6},
         "ui": {"views": 7},
     },
-    {"checkpoint": {"commit": 2, "files": 3, "restore": 4, "manifest": 5, "read": 6, "offline": 7}},
+    {"checkpoint": {"commit": 2, "files": 3, "restore": 4, "manifest": 5, "history": 1, "read": 6, "offline": 7}},
     {"heap": {"states": 2, "map": 3, "loading": 4, "columns": 5}, "rocksdb": {"": 6}},
     {"state": {"": 1, "ttl": 2, "cells": 3}},
     {"codec": {"": 1}, "storage": {"": 3}},

@@ -41,12 +41,13 @@ def test_every_command_runs(cli: Run, tmp_path: Path, monkeypatch: pytest.Monkey
         assert found.code == command.code, (command, found)
         output = "\n".join(command.shown)
         assert not output or matches(output, found.out), f"docs/cli.md:{command.line}: $ {command.text}\n{found.out}"
-        shown.add(tuple(words[1:3] if words[1] not in ("rescale", "doctor") else words[1:2]))
+        shown.add(tuple(words[1:3] if words[1] not in ("rescale", "doctor", "history") else words[1:2]))
     assert shown == {
         *(("checkpoints", name) for name in ("ls", "show", "verify", "diff", "du", "gc", "plot")),
         *(("state", name) for name in ("ls", "get", "keys", "top", "export", "heatmap")),
         *(("savepoint", name) for name in ("create", "ls", "describe", "restore-check", "rewrite", "rm")),
         ("rescale",),
+        ("history",),
         ("doctor",),
     }
     assert sum(bool(command.shown) for command in all_commands()) >= 10

@@ -40,7 +40,7 @@ ROOMS = {
         ("uri",),
     ),
     "heap": (("map",), ("states",), ("columns",), ("loading", "ttl_sweep"), ("backend",)),
-    "checkpoint": (("files",), ("manifest",), ("restore",), ("commit", "read"), ("offline", "backends")),
+    "checkpoint": (("files",), ("manifest",), ("restore", "history"), ("commit", "read"), ("offline", "backends")),
     "runtime": (("rows",), ("functions",), ("operator",), ("windows", "bootstrap"), ("aggregates",)),
     "sinks": (("parts",), ("interface",), ("notebook",)),
     "ui": (

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import emberstate as es
+from emberstate.checkpoint.history.writer import flush_all
 from emberstate.checkpoint.manifest.catalogue import checkpoint_numbers, read_checkpoint
 from emberstate.runtime.rows.row import RowType
 from emberstate.spark.driver.job_start import open_job, stage_specs
@@ -38,6 +39,7 @@ def test_state_and_offsets_deleted_and_the_job_started_again(stream: Stream) -> 
     stream.add(given[:20], given[20:])
     for _ in range(2):  # the second start has an incarnation that is no larger than that of the slots
         stream.drain(add_up(stream.pipeline(), Kept()))
+    flush_all(PATIENCE)  # the history, which is written beside
     shutil.rmtree(stream.root / "state")
     shutil.rmtree(stream.checkpoint)
     kept = Kept()

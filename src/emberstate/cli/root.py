@@ -19,6 +19,7 @@ COMMANDS: Final = {
         "commands.doctor",
         "Check what this machine has and lacks: Python, compiled modules, libraries, Java and Spark, disk, limits.",
     ),
+    "history": ("commands.history", "Show the last batches of a job: rows, times by part, lag, slots, failures."),
     "rescale": (
         "commands.rescale",
         "Show what each slot would hold, and read at its start, with another parallelism.",

@@ -1,5 +1,5 @@
 """The form of manifests, claims, intents and pins: one line with the kind, format version, checksum and length, then
-canonical JSON.
+canonical JSON. Segments of the history have the same line before other bytes.
 
     emberstate manifest 1 3f0c… 1234
     {"batch":…}
@@ -58,6 +58,11 @@ def seal(what: str, content: msgspec.Struct) -> bytes:
     if len(body) > MAX_BYTES - _HEAD_MAX:
         why = f"a {what} of {len(body)} bytes is too large: readers accept {MAX_BYTES}"
         raise StorageError(errno.EFBIG, why, expected=MAX_BYTES, found=len(body))
+    return seal_bytes(what, body)
+
+
+def seal_bytes(what: str, body: bytes) -> bytes:
+    """Return the bytes of a file whose body is not one JSON object."""
     return _head(what, FORMAT_VERSION, body) + body
 
 
@@ -68,6 +73,11 @@ def open_sealed(what: str, data: bytes, type_: type[T], *, name: str = "") -> T:
         CorruptionError: it is damaged.
         RestoreRefusedError: a later version wrote it.
     """
+    return parse(open_bytes(what, data, name=name), type_, name or what)
+
+
+def open_bytes(what: str, data: bytes, *, name: str = "") -> bytes:
+    """Return the body that `seal_bytes` was given. Raises as `open_sealed` does."""
     where = name or what
     _refuse_later(what, data, where)
     match = _HEAD.match(data[:_HEAD_MAX])
@@ -91,7 +101,7 @@ def open_sealed(what: str, data: bytes, type_: type[T], *, name: str = "") -> T:
     version = int(match[2])
     if version < 1 or _head(what, version, body) != match[0]:
         raise CorruptionError(f"{where}: its first line is not canonical. The file is damaged.", path=name or None)
-    return parse(body, type_, where)
+    return body
 
 
 def parse(body: bytes, type_: type[T], where: str) -> T:

@@ -9,6 +9,7 @@
     savepoints/<name>/…                            a savepoint, whole
     pins/000000000017-<id>                         a reader keeps checkpoint 17
     condemned/000000000017-000003                  incarnation 3 is about to collect checkpoint 17
+    history/000003/<level>-<first>-<last>-<count>-<id>  records of the history (`history.segments`)
 
 File names hold an id that is never used twice: a file that a stale process writes late cannot replace another.
 """
@@ -29,6 +30,7 @@ OUTPUT: Final = "output"
 SAVEPOINTS: Final = "savepoints"
 PINS: Final = "pins"
 CONDEMNED: Final = "condemned"
+HISTORY: Final = "history"
 
 MANIFEST: Final = "manifest"
 

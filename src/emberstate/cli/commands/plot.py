@@ -5,12 +5,14 @@ SVG or PNG, by the name of the file. matplotlib, of the extra `plot`, is importe
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
+from emberstate.checkpoint.history.model import HistoryRecord
+from emberstate.checkpoint.history.reader import HistoryReader
 from emberstate.checkpoint.read.summaries import checkpoint_summaries
 from emberstate.checkpoint.read.usage import StateUsage, state_usage
 from emberstate.cli.console import Refused, print_json, print_line, progress
@@ -38,14 +40,41 @@ to_option = click.option(
 @to_option
 @json_option
 def plot_checkpoints(location: str, target: Path, as_json: bool) -> None:
-    """Draw the checkpoints: their size, the deltas and bases that each wrote, and its seconds."""
+    """Draw size, deltas and seconds of the batches in the history; without one, of the checkpoints that are left."""
     _check_target(target)
     storage = open_location(location)
+    batches = [record for record in HistoryReader(storage).read().records if record.kind == "batch"]
+    if batches:
+        _draw(target, storage.describe(), lambda figure: _batches(figure, batches))
+        _done(target, as_json, {"location": storage.describe(), "batches": len(batches)})
+        return
     found = [item for item in checkpoint_summaries(storage) if item["problem"] is None]
     if not found:
         raise Refused(f"there is no checkpoint in {storage.describe()} that can be read: nothing to draw")
     _draw(target, storage.describe(), lambda figure: _checkpoints(figure, found))
     _done(target, as_json, {"location": storage.describe(), "checkpoints": len(found)})
+
+
+def _batches(figure: Any, found: Sequence[HistoryRecord]) -> None:
+    lagging = [record for record in found if record.lag is not None]
+    sizes, times, *lags = figure.subplots(3 if lagging else 2, 1, sharex=True)
+    numbers = [record.batch for record in found]
+    unit, divisor = _unit(max(record.state_bytes for record in found))
+    sizes.plot(numbers, [record.state_bytes / divisor for record in found], "k-", label="stored")
+    sizes.plot(numbers, [record.delta_bytes / divisor for record in found], color="tab:blue", label="deltas")
+    sizes.set_ylabel(unit)
+    parts = [part for part in found[0].micros if part not in ("total", "background")]
+    seconds = [[record.micros.get(part, 0) / 1e6 for record in found] for part in parts]
+    times.stackplot(numbers, seconds, labels=parts)
+    times.set_ylabel("seconds")
+    for axes in lags:
+        axes.plot([record.batch for record in lagging], [(record.lag or 0) / 1e6 for record in lagging], "k-")
+        axes.set_ylabel("lag in seconds")
+    for axes in (sizes, times):
+        axes.set_ylim(bottom=0)
+        axes.legend(loc="upper left", fontsize="small")
+    figure.axes[-1].set_xlabel("batch")
+    figure.axes[-1].xaxis.get_major_locator().set_params(integer=True)
 
 
 def _checkpoints(figure: Any, found: list[dict[str, Any]]) -> None:

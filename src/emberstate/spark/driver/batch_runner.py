@@ -31,6 +31,7 @@ import msgspec
 from emberstate.checkpoint.backends import StateBackend
 from emberstate.checkpoint.commit.coordinator import Redelivery, Transaction
 from emberstate.checkpoint.commit.messages import Acknowledgement, SlotTask
+from emberstate.checkpoint.history.writer import HistoryWriter
 from emberstate.checkpoint.manifest.model import Batch, Manifest
 from emberstate.runtime.operator.slot import broadcast_operator_name
 from emberstate.runtime.operator.stage_spec import StageSpec
@@ -38,7 +39,9 @@ from emberstate.runtime.rows.outputs import MAIN
 from emberstate.runtime.rows.row import RowType
 from emberstate.runtime.rows.stored_outputs import StoredOutput
 from emberstate.runtime.rows.times import MAX_TIME
+from emberstate.spark.driver.batch_history import BatchHistory
 from emberstate.spark.driver.delivery import deliver
+from emberstate.spark.driver.failed_attempts import failed_attempts
 from emberstate.spark.driver.job_start import combined_frames, open_job, stage_specs
 from emberstate.spark.driver.notices import Notices
 from emberstate.spark.driver.once_per_batch import once_per_batch
@@ -80,12 +83,17 @@ class BatchRunner:
         row_types = plan.row_types(input)
         self._specs = stage_specs(plan, row_types, input, others, parallelism)
         self._stages = recorded_stages({spec.name: types for spec, types in zip(self._specs, row_types, strict=True)})
-        self._coordinator = open_job(plan, self._specs, self._stages, backend, batch, position)
+        self._coordinator, before = open_job(plan, self._specs, self._stages, backend, batch, position)
         self._job = f"{plan.name} at {backend.open_storage().describe()}"
         self._location = self._coordinator.latest.location
         combined = combined_frames(plan, self._specs, row_types, input)
         self.stages = StageRunner(plan, self._specs, combined, spark, backend, self._job, self._location)
         self.last_progress: Progress | None = None
+        # The location of a static run is discarded.
+        incarnation = self._coordinator.holder.incarnation
+        writer = None if plan.bounded else HistoryWriter(backend.open_storage(), incarnation)
+        self._history = BatchHistory(plan.name, writer)
+        self._history.opened(self._coordinator.latest, before)
         #: Processing-time timers that were waiting at the end of the last batch that ran.
         self.waiting_timers = 0
         _log.info(
@@ -97,6 +105,7 @@ class BatchRunner:
         """Copy the latest checkpoint, whole, to a savepoint of that name; for any thread."""
         with self._coordinating:
             self._coordinator.savepoint(name, target)
+            self._history.savepoint(name, self._coordinator.latest.number)
 
     def close(self) -> None:
         """Release what Spark holds for this run. Slots end by themselves."""
@@ -111,7 +120,12 @@ class BatchRunner:
         """Run a batch, or deliver it again if it was committed. If the input `ended` with it, event time does too."""
         job = f"{self._job} ({self._location})"  # all locations in memory have the same name
         with once_per_batch(job, position.run, batch):
-            progress = self._run_or_deliver(frame, batch, position, ended)
+            began = time.time_ns() // 1000
+            try:
+                progress = self._run_or_deliver(frame, batch, position, ended, began)
+            except Exception as error:
+                self._history.failed(batch, began, error)
+                raise
         self._notices.slow_input(progress)
         self.last_progress = progress
         _log.info("%s", progress)
@@ -122,7 +136,9 @@ class BatchRunner:
                 _log.exception("A listener of pipeline %r failed; the batch is done all the same", self._plan.name)
         return progress
 
-    def _run_or_deliver(self, frame: DataFrame, batch: int, position: SourcePosition, ended: bool) -> Progress:
+    def _run_or_deliver(
+        self, frame: DataFrame, batch: int, position: SourcePosition, ended: bool, began: int
+    ) -> Progress:
         started = time.perf_counter()
         spark = frame.sparkSession
         with self._coordinating:
@@ -148,7 +164,7 @@ class BatchRunner:
         done = time.perf_counter()
         self.waiting_timers = waiting_timers(runs)
         commit = committed - started - sum(run.seconds for run in runs)
-        return progress_of(
+        progress = progress_of(
             self._plan,
             manifest,
             batch,
@@ -156,6 +172,12 @@ class BatchRunner:
             redelivered=isinstance(begun, Redelivery),
             seconds={"total": done - started, **slot_seconds(runs), "commit": commit, "sink": done - committed},
         )
+        names = [stage.name for stage in self._specs]
+        repeated = [
+            one for run, name in zip(runs, names, strict=False) for one in failed_attempts(spark, name, run.answers)
+        ]
+        self._history.done(progress, manifest, runs, names, began, repeated)
+        return progress
 
     def _again(self, spark: SparkSession, manifest: Manifest, batch: int, position: SourcePosition) -> RowTypes:
         """Make ready to deliver a committed batch again; returns the schemas of its outputs."""

@@ -14,7 +14,7 @@ from emberstate.checkpoint.commit.batch_order import check_order
 from emberstate.checkpoint.commit.coordinator import CheckpointCoordinator
 from emberstate.checkpoint.commit.starting_point import find_latest
 from emberstate.checkpoint.manifest.catalogue import read_savepoint
-from emberstate.checkpoint.manifest.model import Stage
+from emberstate.checkpoint.manifest.model import Manifest, Stage
 from emberstate.errors import RestoreRefusedError
 from emberstate.runtime.operator.slot import broadcast_operator_name
 from emberstate.runtime.operator.stage_spec import StageSpec
@@ -83,8 +83,8 @@ def open_job(
     backend: StateBackend,
     batch: int,
     position: SourcePosition,
-) -> CheckpointCoordinator:
-    """Take the job over, from its latest checkpoint or, if it has none, from the plan's savepoint.
+) -> tuple[CheckpointCoordinator, Manifest | None]:
+    """Take the job over, from its latest checkpoint, which is returned too, or, if it has none, the plan's savepoint.
 
     A first batch that does not fit the checkpoint is rejected before that, so that nothing is written.
     """
@@ -104,7 +104,7 @@ def open_job(
         _warn_of_idle_option(plan, storage)
         if found.batch is not None and found.batch.id == batch:
             delivered_as(storage, found, stages, [one.name for one in operators])
-    return CheckpointCoordinator.open(
+    coordinator = CheckpointCoordinator.open(
         storage,
         plan.name,
         operators,
@@ -116,6 +116,7 @@ def open_job(
         first_batch=plan.first_batch,
         drop_operators=[name for stage in plan.drop_stages for name in (stage, broadcast_operator_name(stage))],
     )
+    return coordinator, found
 
 
 def _warn_of_idle_option(plan: PipelinePlan, storage: Storage) -> None:

@@ -110,6 +110,12 @@ class SlotAnswer(Message, frozen=True, kw_only=True):
     micros: dict[str, int]
     #: Numbers of the slot, its operator and its backend, by name.
     statistics: dict[str, int]
+    #: When it began, in microseconds since 1970, by the slot's clock.
+    began: int = 0
+    #: Added by the task: the executor as `host:pid`, Spark's stage, and how many attempts of the task came before.
+    executor: str = ""
+    spark_stage: int = 0
+    earlier_attempts: int = 0
 
 
 class SlotEnd(Message, frozen=True):

@@ -30,6 +30,7 @@ from emberstate.spark.slot.collector import SlotCollector
 from emberstate.spark.slot.connection import PreEmptedError, SlotConnection
 from emberstate.spark.slot.failure import failure_of, users_traceback
 from emberstate.spark.slot.frames import ConnectionEndedError, FrameType
+from emberstate.spark.slot.memory_limit import memory_limit
 from emberstate.spark.slot.messages import SentProgram, SlotAnswer, SlotEnd, SlotProgram, SlotRequest, program_digest
 
 _log = logging.getLogger("emberstate.spark")
@@ -124,6 +125,7 @@ class SlotRunner:
                 "total": _micros(begun),
             },
             statistics=slot_statistics(slot),
+            began=time.time_ns() // 1000 - _micros(begun),
         )
         connection.send(FrameType.ANSWER, answer.to_bytes())
 
@@ -241,7 +243,10 @@ def _micros(since: int) -> int:
 
 def slot_statistics(slot: OperatorSlot) -> dict[str, int]:
     """Numbers of the slot, its operator and its backend, named `part/name` or `part/its own name/name`."""
-    found = {"rss_bytes": int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * _PAGE}
+    found = {
+        "rss_bytes": int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * _PAGE,
+        "memory_limit_bytes": memory_limit(),
+    }
     _add(found, "", slot.statistics())
     _add(found, "", slot.operator.statistics())
     return found

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import socket
 import sys
 from collections.abc import Iterator
 from typing import Any, Final
@@ -16,7 +17,7 @@ import msgspec
 import pyarrow as pa
 
 from emberstate.runtime.rows.columns import BROADCAST_COLUMN
-from emberstate.spark.slot.address import SlotId
+from emberstate.spark.slot.address import Executor, SlotId
 from emberstate.spark.slot.client import run_in_slot
 from emberstate.spark.slot.failure import noting_place
 from emberstate.spark.slot.messages import SlotRequest
@@ -57,6 +58,12 @@ class SlotShim:
                 request = msgspec.structs.replace(request, broadcast_rows=rules)
         with noting_place():
             answer = run_in_slot(slot_id, request, lambda: self.program.value, rows, schema)
+        answer = msgspec.structs.replace(
+            answer,
+            executor=f"{socket.gethostname()}:{Executor.of_this_worker().process.pid}",
+            spark_stage=context.stageId(),
+            earlier_attempts=context.attemptNumber(),
+        )
         yield pa.RecordBatch.from_arrays(
             [pa.array([slot], pa.int32()), pa.array([answer.to_bytes()], pa.binary())], names=["slot", "answer"]
         )
