@@ -1,8 +1,8 @@
 """Runs the integration tests, for `make integration`: installs the servers and programs that they start.
 
-These come as Debian packages, which root installs where there is apt-get. What cannot be had on a machine is named
-here, the tests that need it skip with the same name, and the summary of pytest counts them. The tests start and
-stop every server themselves; the packages' own services are not started.
+These come as Debian packages, which root installs where there is apt-get, and as jars (`tools.jars`). What cannot be
+had on a machine is named here, the tests that need it skip with the same name, and the summary of pytest counts them.
+The tests start and stop every server themselves; the packages' own services are not started.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+
+from tools.jars import Unavailable, broker_jars, connector_jars
 
 ROOT = Path(__file__).parent.parent
 #: By Debian package: a file of the program that the tests start.
@@ -48,10 +50,15 @@ def main(arguments: list[str]) -> int:
     missing = [package for package in PROGRAMS if find(package) is None]
     if missing:
         print(f"installing {', '.join(missing)}", flush=True)
-        failure = install(missing)
+        reason = install(missing)
         for package in missing:
             if find(package) is None:
-                print(f"{package} cannot be installed here ({failure}): what needs it is skipped", flush=True)
+                print(f"{package} cannot be installed here ({reason}): what needs it is skipped", flush=True)
+    for jars in (broker_jars, connector_jars):
+        try:
+            jars()
+        except Unavailable as failure:
+            print(f"{failure}: what needs it is skipped", flush=True)
     report = ROOT / "build" / "test-results" / "integration.xml"
     report.parent.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "pytest", f"--junitxml={report}", *(arguments or ["tests/integration"])]

@@ -52,7 +52,7 @@ ROOMS = {
         ("server",),
     ),
     "spark": (
-        ("java", "progress", "heartbeat_source", "slot"),
+        ("java", "packages", "progress", "heartbeat_source", "slot"),
         ("plan", "spark_session"),
         ("driver",),
         ("heartbeat", "static_run", "tables"),

@@ -1,8 +1,8 @@
 """Runs a page: its Python blocks in one namespace, its commands between them, in the working directory.
 
 A block marked with a file's name (```` ```python cards.py ````) is written to that file, and not run. A block marked
-`spark` needs a local Spark, which the tests share. `python -m tests.project.page PAGE` runs a page in a process of its
-own.
+`spark` needs a local Spark, which the tests share, and one marked `integration` a server.
+`python -m tests.project.page PAGE` runs a page in a process of its own.
 """
 
 from __future__ import annotations
@@ -34,6 +34,11 @@ def needs_spark(file: Path) -> bool:
     return any(is_run(block) and "spark" in block.info for block in blocks(file.read_text(encoding="utf-8")))
 
 
+def needs_servers(file: Path) -> bool:
+    """Whether a page has a block that needs a server: `make integration` runs it."""
+    return any(is_run(block) and "integration" in block.info for block in blocks(file.read_text(encoding="utf-8")))
+
+
 def has_files_or_commands(file: Path) -> bool:
     """Whether there is more to a page than Python to run."""
     found = list(blocks(file.read_text(encoding="utf-8")))
@@ -45,10 +50,15 @@ def file_name(block: Block) -> str | None:
     return next((word for word in block.info[1:] if word.endswith(".py")), None) if is_run(block) else None
 
 
-def run_page(file: Path, environment: dict[str, str] | None = None) -> None:
-    """Run everything on a page, from the top; a failure names its line. Commands have `environment`, too."""
+def run_page(file: Path, environment: dict[str, str] | None = None, here: dict[str, str] | None = None) -> None:
+    """Run everything on a page, from the top; a failure names its line. Commands have `environment`, too. Texts that
+    are something else `here`, such as addresses, are replaced."""
     namespace: dict[str, Any] = {"__name__": f"page_{file.stem.replace('-', '_')}"}
-    for block in blocks(file.read_text(encoding="utf-8")):
+    text = file.read_text(encoding="utf-8")
+    for shown, meant in (here or {}).items():
+        assert shown in text, f"{file} has no {shown!r}"
+        text = text.replace(shown, meant)
+    for block in blocks(text):
         if (name := file_name(block)) is not None:
             Path(name).write_text("\n".join(block.lines) + "\n", encoding="utf-8")
         elif is_run(block):

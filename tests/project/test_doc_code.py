@@ -2,8 +2,9 @@
 
 The ```` ```python ```` blocks of a page are one program, run in order in an empty folder. A block marked ```` ```python
 no-run ```` (it needs a cluster, say) is compiled only; as each such block is a test, their number is seen. A page
-with a block marked ```` ```python spark ```` is run by `tests/spark/test_doc_pages.py`. A page that has commands, too,
-is run by `tests.project.page`. The ```` ```pycon ```` blocks of a page are one doctest.
+with a block marked ```` ```python spark ```` is run by `tests/spark/test_doc_pages.py`, one with ```` ```python
+integration ```` by `make integration`. A page that has commands, too, is run by `tests.project.page`. The
+```` ```pycon ```` blocks of a page are one doctest.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import emberstate
 from tests.patience import PATIENCE
 from tests.project.console import Command, commands, matches, objection
 from tests.project.markdown import ROOT, Block, blocks, run_documents
-from tests.project.page import has_files_or_commands, needs_spark
+from tests.project.page import has_files_or_commands, needs_servers, needs_spark
 
 #: Its commands are run by `tests/cli/test_cli_docs.py`.
 CLI_PAGE = ROOT / "docs" / "cli.md"
@@ -86,7 +87,7 @@ def has_commands(file: Path) -> bool:
     return file != CLI_PAGE and has_files_or_commands(file)
 
 
-LOCAL = [file for file in run_documents() if not needs_spark(file)]
+LOCAL = [file for file in run_documents() if not needs_spark(file) and not needs_servers(file)]
 PAGES = [file for file in LOCAL if python_blocks(file, run=True) and not has_commands(file)]
 PAGES_WITH_SESSIONS = [file for file in LOCAL if session(file).examples]
 PAGES_WITH_COMMANDS = [file for file in LOCAL if has_commands(file)]

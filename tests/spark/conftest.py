@@ -9,29 +9,15 @@ from typing import Any
 
 import pytest
 
-from tests.spark.spark_session import MARK, check_nothing_left, end_jvm, environment, local_session, slot_pids
+from tests.spark.spark_session import MARK, only_session, slot_pids
 from tests.spark.streams import Stream
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """The session; when it ends no slot process, socket or file of it may be left."""
-    temporary = tmp_path_factory.mktemp("temporary")
-    given = environment(temporary)
-    before = {name: os.environ.get(name) for name in given}
-    os.environ.update(given)
-    end_jvm()
-    session = local_session("tests", temporary)
-    try:
+    with only_session("tests", tmp_path_factory.mktemp("temporary")) as session:
         yield session
-        session.stop()
-        check_nothing_left(given[MARK], temporary)
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
 
 
 @pytest.fixture

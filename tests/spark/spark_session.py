@@ -10,7 +10,8 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,26 @@ def local_session(name: str, temporary: Path, **settings: str) -> Any:
     spark = session(name, master="local[2,4]", settings=small)
     spark.sparkContext.setLogLevel("OFF")
     return spark
+
+
+@contextmanager
+def only_session(name: str, temporary: Path, **settings: str) -> Iterator[Any]:
+    """The one session of a test process; when it ends no slot process, socket or file of it may be left."""
+    given = environment(temporary)
+    before = {name: os.environ.get(name) for name in given}
+    os.environ.update(given)
+    end_jvm()
+    session = local_session(name, temporary, **settings)
+    try:
+        yield session
+        session.stop()
+        check_nothing_left(given[MARK], temporary)
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 def end_jvm() -> None:

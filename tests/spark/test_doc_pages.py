@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.project.markdown import ROOT, run_documents
-from tests.project.page import needs_spark, run_page
+from tests.project.page import needs_servers, needs_spark, run_page
 from tests.spark.spark_session import MARK, check_nothing_left, environment
 
 pytestmark = pytest.mark.spark
@@ -27,7 +27,7 @@ spark.driver.host 127.0.0.1
 spark.driver.extraJavaOptions -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 """
 
-PAGES = [file for file in run_documents() if needs_spark(file)]
+PAGES = [file for file in run_documents() if needs_spark(file) and not needs_servers(file)]
 
 
 @pytest.fixture

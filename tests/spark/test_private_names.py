@@ -34,6 +34,7 @@ METHODS: Final = {
     "org.apache.spark.sql.execution.datasources.FilePartition": (),
     "org.apache.spark.sql.execution.datasources.FileScanRDD": (),
     "org.apache.spark.sql.execution.datasources.PartitionedFile": (),
+    "org.apache.spark.sql.execution.datasources.v2.StreamingDataSourceV2ScanRelation": ("startOffset",),
     "org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat": ("buildReaderWithPartitionValues",),
     "org.apache.spark.sql.execution.LogicalRDD": ("makeCopy", "output", "productArity", "productElement", "rdd"),
     "org.apache.spark.sql.execution.QueryExecution": ("logical", "sparkPlan", "toRdd"),

@@ -13,12 +13,13 @@ import os
 import secrets
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from emberstate.errors import InstallationError, StateDeclarationError
 from emberstate.spark.java import ensure_java
+from emberstate.spark.packages import PACKAGES, refuse_running, unresolved, with_jars
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -78,29 +79,48 @@ def driver_path(spark: SparkSession) -> tuple[str, ...]:
     return tuple(str(Path(entry).absolute()) for entry in sys.path) if is_local(spark) else ()
 
 
-def session(name: str, *, master: str | None = None, settings: dict[str, str] | None = None) -> SparkSession:
+def session(
+    name: str,
+    *,
+    master: str | None = None,
+    settings: dict[str, str] | None = None,
+    packages: Sequence[str] = (),
+    jars: Sequence[str | Path] = (),
+) -> SparkSession:
     """Make a Spark session with the settings that a pipeline needs.
 
-        spark = session("cards", master="local[4]", settings={"spark.sql.shuffle.partitions": "8"})
+        spark = session("cards", master="local[4]", packages=["kafka"], settings={"spark.sql.shuffle.partitions": "8"})
 
     `settings` are added to `SETTINGS`, and override them. Without `master`, that of spark-submit or the environment
     counts. Executors use the driver's Python, unless PYSPARK_PYTHON names another. A Java is found as by `ensure_java`.
     If this process has a session already, it is returned as it is: see `missing_settings`.
+
+    Spark fetches `packages` from Maven Central: "kafka" and "avro" are its own connectors, in the version of this
+    Spark, and others are Maven coordinates, "group:artifact:version". `jars` are files. Both must be given where the
+    process makes its first session; later they raise `LifecycleError`.
     """
+    from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
     if os.environ.get("SPARK_REMOTE"):
         what = f"SPARK_REMOTE is set, which asks for Spark Connect: {NO_CONNECT}"
         raise StateDeclarationError(what, option="SPARK_REMOTE", found="Spark Connect")
     refuse_unsupported()
+    given = with_jars({**SETTINGS, **(settings or {})}, packages, jars)
+    refuse_running(given)
     ensure_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # otherwise a Python that may lack this library
     builder = SparkSession.builder.appName(name)
     if master is not None:
         builder = builder.master(master)
-    for key, value in {**SETTINGS, **(settings or {})}.items():
+    for key, value in given.items():
         builder = builder.config(key, value)
-    made = builder.getOrCreate()
+    try:
+        made = builder.getOrCreate()
+    except PySparkRuntimeError as error:
+        if PACKAGES in given and error.getCondition() == "JAVA_GATEWAY_EXITED":
+            raise unresolved(given) from error
+        raise
     refuse_unsupported(made)
     return made
 

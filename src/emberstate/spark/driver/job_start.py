@@ -6,6 +6,7 @@ Thread safety: the driver's thread. Only `open_job` writes.
 from __future__ import annotations
 
 import dataclasses
+import json
 import logging
 from collections.abc import Mapping, Sequence
 
@@ -21,6 +22,7 @@ from emberstate.runtime.operator.stage_spec import StageSpec
 from emberstate.runtime.rows.outputs import MAIN
 from emberstate.runtime.rows.row import RowType
 from emberstate.spark.driver.combined_frame import CombinedFrame, combined_frame
+from emberstate.spark.driver.kafka_offsets import begins_elsewhere
 from emberstate.spark.driver.recorded_outputs import delivered_as
 from emberstate.spark.driver.source_position import SourcePosition, offsets_before
 from emberstate.spark.plan.aggregate_stage import AggregateStagePlan
@@ -97,7 +99,7 @@ def open_job(
     found = find_latest(storage, plan.name).manifest
     savepoint = None
     if plan.savepoint is not None and found is None:
-        savepoint = _checked_savepoint(plan.savepoint, backend, offsets_before(position, batch))
+        savepoint = _checked_savepoint(plan.savepoint, backend, position, batch)
     else:
         check_order(found, batch, position.query, position.offsets, first=plan.first_batch, where=storage.describe())
     if found is not None:
@@ -129,11 +131,14 @@ def _warn_of_idle_option(plan: PipelinePlan, storage: Storage) -> None:
         )
 
 
-def _checked_savepoint(start: SavepointStart, backend: StateBackend, begins_at: str | None) -> tuple[Storage, str]:
+def _checked_savepoint(
+    start: SavepointStart, backend: StateBackend, resumes: SourcePosition, batch: int
+) -> tuple[Storage, str]:
     """The savepoint's storage and name; raises unless the source resumes at its position.
 
-    A query that has run before `begins_at` a position of its own.
+    A query that has run before begins at a position of its own, and one of Kafka where its source was told to.
     """
+    begins_at = offsets_before(resumes, batch)
     storage = (start.location or backend).open_storage()
     stored = read_savepoint(storage, start.name).times
     position = None if stored is None else stored.source
@@ -144,7 +149,10 @@ def _checked_savepoint(start: SavepointStart, backend: StateBackend, begins_at: 
             f"savepoint {start.name!r} was taken at source position {position!r}, got "
             f"source_position={start.source_position!r}. Start the new query's source there (as by startingOffsets) "
             f"and repeat the position in from_savepoint(…, source_position=…); or write source_position='elsewhere' if "
-            f"rows may be missed or counted twice, or the source is another one."
+            f"rows may be missed or counted twice, or the source is another one.",
+            option="source_position",
+            expected=position,
+            found=start.source_position,
         )
     if begins_at not in (None, position):
         raise RestoreRefusedError(
@@ -152,5 +160,16 @@ def _checked_savepoint(start: SavepointStart, backend: StateBackend, begins_at: 
             f"resumes at {begins_at!r}: the state of the rows between is not here. If the location is wrong, give the "
             f"one that the query had; or start a new query at the savepoint's position; or write "
             f"source_position='elsewhere', if those rows may be missed or counted twice."
+        )
+    if batch == 0 and position is not None and (differing := begins_elsewhere(resumes, position)) is not None:
+        found, expected = differing
+        raise RestoreRefusedError(
+            f"savepoint {start.name!r} was taken at Kafka's offsets {json.dumps(expected)}, and the query begins at "
+            f"{json.dumps(found)}. Give the source .option('startingOffsets', {json.dumps(expected)!r}), with -2 for "
+            f"partitions that were added since, and the query a new checkpoint; or write source_position='elsewhere', "
+            f"if rows may be missed or counted twice.",
+            option="startingOffsets",
+            expected=expected,
+            found=found,
         )
     return storage, start.name

@@ -80,7 +80,7 @@ def has_stateful_operator(spark: SparkSession, position: SourcePosition) -> bool
         node = nodes.pop()
         if jvm.py4j.reflection.TypeUtil.isInstanceOf(_STATEFUL, node):
             return True
-        nodes += _items(node.children())
+        nodes += items(node.children())
     return False
 
 
@@ -103,11 +103,11 @@ def _is_of(execution: Any, spark: SparkSession, query: str | None) -> bool:
 
 def _offsets(entry: Any) -> str:
     """The offsets of all sources as a JSON list of texts."""
-    return json.dumps([one.get().json() if one.isDefined() else None for one in _items(entry.offsets())])
+    return json.dumps([one.get().json() if one.isDefined() else None for one in items(entry.offsets())])
 
 
-def _items(collection: Any) -> Iterator[Any]:
+def items(collection: Any) -> Iterator[Any]:
     """The items of a Scala collection."""
-    items = collection.iterator()
-    while items.hasNext():
-        yield items.next()
+    found = collection.iterator()
+    while found.hasNext():
+        yield found.next()
