@@ -1,6 +1,7 @@
 """A real Kafka broker: one node with KRaft, its data in a folder, killed and started again at the same addresses.
 
-Anybody may do anything through its plain listener. At the other one users say who they are: `guest` may do nothing.
+It keeps records for ever: retention goes by their timestamps, which are of any time in tests. Anybody may do anything
+through its plain listener. At the other one users say who they are: `guest` may do nothing.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ org.apache.kafka.common.security.plain.PlainLoginModule required user_guest="gue
 authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
 super.users=User:ANONYMOUS
 log.dirs={data}
+log.retention.ms=-1
 offsets.topic.num.partitions=1
 offsets.topic.replication.factor=1
 transaction.state.log.num.partitions=1
