@@ -54,6 +54,7 @@ HOT_MODULES = (
     "emberstate.checkpoint.files.row_order",
     "emberstate.checkpoint.files.encoder",
     "emberstate.runtime.rows.row_batches",
+    "emberstate.runtime.aggregates.session_merging",
     "emberstate.runtime.functions.domain_timers",
     "emberstate.runtime.functions.context",
     "emberstate.runtime.operator.loop",

@@ -23,16 +23,16 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from emberstate.errors import InvariantError
 from emberstate.heap.columns.column_table import ColumnTable
 from emberstate.heap.columns.layout import Array, Column
 from emberstate.runtime.aggregates.column_plan import ColumnPlan, FoldError
 from emberstate.runtime.aggregates.columns import ColumnAggregates
 from emberstate.runtime.aggregates.pane_timers import PANES
-from emberstate.runtime.aggregates.spec import PANE_END, PANE_START, TIME, AggregateSpec
+from emberstate.runtime.aggregates.partial_columns import as_partial_rows, pane_times
+from emberstate.runtime.aggregates.spec import PANE_START, AggregateSpec
 from emberstate.runtime.functions.context import FunctionContext
 from emberstate.runtime.functions.domain_timers import KeyedTimer
-from emberstate.runtime.rows.arrow_rows import arrow_type, batch_of, rows_of, write
+from emberstate.runtime.rows.arrow_rows import batch_of, rows_of
 from emberstate.runtime.rows.times import MAX_TIME
 from emberstate.runtime.windows.slices import SliceGrid
 from emberstate.runtime.windows.time_window import TimeWindow
@@ -119,14 +119,7 @@ class PaneColumns:
 
     def _panes_of_rows(self, batch: pa.RecordBatch) -> tuple[list[TimeWindow], Array]:
         """The panes of a batch, earliest first, and which of them each row is in."""
-        starts, ends = (batch.column(name).to_numpy() for name in (PANE_START, PANE_END))
-        times = batch.column(TIME)
-        micros = times.cast(pa.timestamp("us", times.type.tz)).cast(pa.int64()).to_numpy()
-        wrong = np.flatnonzero((micros < starts) | (micros >= ends))
-        if len(wrong):
-            row = batch.slice(int(wrong[0]), 1).to_pylist()[0]
-            what = f"a partial row of [{row[PANE_START]}, {row[PANE_END]}) has the time {micros[wrong[0]]}"
-            raise InvariantError(what, found=repr(row))
+        starts, ends, _ = pane_times(batch)
         found, first, which = np.unique(starts, return_index=True, return_inverse=True)
         return [TimeWindow(*bounds) for bounds in zip(found.tolist(), ends[first].tolist(), strict=True)], which
 
@@ -244,9 +237,7 @@ class PaneColumns:
         _, first = np.unique(positions, return_index=True)
         merged = table.layout.empty(len(first))
         found = table.gather(rows)
-        types = [column.type for column in self._spec.record]
-        arrays = [_array(column, type_) for column, type_ in zip(found, types, strict=True)]
-        batch = pa.RecordBatch.from_arrays(arrays, names=[column.name for column in self._spec.record])
+        batch = as_partial_rows(found, self._spec.record)
         try:
             for fold in self._plan.folds:
                 fold(merged, positions, batch)
@@ -300,10 +291,3 @@ class PaneColumns:
 
     def _set_current(self, row: int, group: int) -> None:
         self._table.context.set_current_key_and_group(self._table.key_of(row), group)
-
-
-def _array(column: Column, type_: Any) -> pa.Array:
-    """Values of records as a column of partial rows."""
-    if column.values.dtype == object:
-        return write(column.values.tolist(), type_)
-    return pa.array(column.values, mask=column.nulls).cast(arrow_type(type_))

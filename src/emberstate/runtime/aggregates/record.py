@@ -5,6 +5,8 @@ field name: an aggregate that was added starts empty where the stored record has
 out, and one of another type has the codec's verdict. The class is made once per process and set of columns, and is
 never pickled. A stage that has no aggregate `in_record` keeps a count of rows instead: it says that there were any.
 
+The record of a session has its bounds and its phase too (`SESSION`), which are null but in columns (`session_columns`).
+
 A sum that its type cannot hold raises; it never wraps or rounds.
 
 Thread safety: pure functions of immutable values.
@@ -26,6 +28,8 @@ from emberstate.state.states import AggregateFunction
 
 #: The only column of a record without aggregates.
 ROW_COUNT: Final = Column("rows", DataType("bigint"), nullable=False)
+#: The last columns of the record of a session.
+SESSION: Final = tuple(Column(name, DataType("bigint")) for name in ("_start", "_end", "_phase"))
 
 
 @functools.cache
@@ -47,9 +51,10 @@ class RecordFunction(AggregateFunction[Any, Any, list[Any]]):
 
     def __init__(self, spec: AggregateSpec) -> None:
         self.spec = spec
-        self.columns = spec.record or (ROW_COUNT,)
-        self.record_class = record_class(self.columns)
-        self._names = tuple(column.name for column in self.columns)
+        columns = spec.record or (ROW_COUNT,)
+        is_merging = spec.window is not None and spec.window.assigner.is_merging
+        self.record_class = record_class((*columns, *SESSION) if is_merging else columns)
+        self._names = tuple(column.name for column in columns)
         self._values: Callable[[Any], tuple[Any, ...]] = values_of(self._names)
         partial = spec.partial
         self._positions = tuple(partial.position(c.name) for c in spec.record) or (partial.position(ROWS),)

@@ -1,305 +1,23 @@
-"""Aggregates in windows: the functions of `runtime.windows` over partial rows, and what they emit when.
+"""`windowed_aggregates`: from the declaration of a stage with windows to its function.
 
-Windows, triggers, timers, lateness and clean-up are those of all windows. What differs:
-
-- the content of a window is what was accumulated for it, in one state or several (`accumulated`);
-- sessions come with the rows, as panes: a partial row may stand for several rows of one session;
-- what fires for a row, because the window changed or because the row came after its end, is emitted at the end of the
-  transaction, once for a window however many rows there were; or before, with what fires by a timer, or when the
-  window is cleaned up. A user's trigger fires at once;
-- tumbling and sliding windows of event time that emit when they close take whole batches, if the backend holds their
-  records in columns (`pane_columns`). A stage may go from one way to the other between two runs (`resume`).
-
-Thread safety: one thread, that of the operator.
+Thread safety: pure.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
 
-from emberstate.errors import InvariantError
-from emberstate.runtime.aggregates.accumulated import Accumulated, own_descriptors, record_descriptor
+from emberstate.runtime.aggregates.accumulated import record_descriptor
 from emberstate.runtime.aggregates.emission import CHANGED, Every
 from emberstate.runtime.aggregates.emission_triggers import ChangedTrigger, EveryTrigger, WholeRowTrigger
+from emberstate.runtime.aggregates.pane_aggregates import PlainAggregates, SlicedAggregates
 from emberstate.runtime.aggregates.pane_assigner import PaneAssigner
-from emberstate.runtime.aggregates.pane_timers import GroupTimers, forget_slices, group_up, single_out
-from emberstate.runtime.aggregates.partials import partial_maker
-from emberstate.runtime.aggregates.spec import PANE_END, PANE_START, WHOLE, AggregateSpec
-from emberstate.runtime.functions.columnar import ColumnarFunction
-from emberstate.runtime.functions.context import FunctionContext
-from emberstate.runtime.functions.declared_states import Declaration
-from emberstate.runtime.functions.domain_timers import KeyedTimer, TimeDomain
-from emberstate.runtime.functions.finishing import FinishingFunction
-from emberstate.runtime.functions.function import Outputs
-from emberstate.runtime.windows.merging_window_function import MergingWindowFunction
-from emberstate.runtime.windows.plain_window_function import PlainWindowFunction
-from emberstate.runtime.windows.sliced_window_function import SlicedWindowFunction
-from emberstate.runtime.windows.time_window import TimeWindow
-from emberstate.runtime.windows.trigger import TriggerResult
-from emberstate.runtime.windows.window_function import FIRINGS, WindowFunction, WindowSpec
-from emberstate.runtime.windows.window_state import WindowState
-from emberstate.runtime.windows.window_trigger_context import WINDOW_TIMER
+from emberstate.runtime.aggregates.session_aggregates import MergingAggregates
+from emberstate.runtime.aggregates.spec import WHOLE, AggregateSpec
+from emberstate.runtime.aggregates.window_aggregates import WindowAggregates
+from emberstate.runtime.functions.domain_timers import TimeDomain
+from emberstate.runtime.windows.window_function import WindowFunction, WindowSpec
 from emberstate.runtime.windows.windowed_rows import WindowedRows
-from emberstate.state.descriptors import AggregatingStateDescriptor
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from emberstate.runtime.aggregates.pane_columns import PaneColumns
-
-    _Base = WindowFunction
-else:
-    _Base = object
-
-
-class _Aggregates(FinishingFunction, _Base):
-    """What the functions below have in common; each of them is also a `WindowFunction`."""
-
-    #: The declaration, as given and without `whole_rows`.
-    given: AggregateSpec
-    aggregates: AggregateSpec
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return windowed_aggregates, (self.given,)  # record classes are made in each process
-
-    def declared_states(self) -> list[Declaration]:
-        """The states of windows, and those beside the record."""
-        window_type = self.spec.assigner.window_type
-        own = own_descriptors(self.spec.contents.name, self.aggregates)
-        return [*super().declared_states(), *(Declaration(state, window_type) for state in own.values())]
-
-    def open(self, ctx: FunctionContext) -> None:
-        """Open the states."""
-        super().open(ctx)
-        spec = self.aggregates
-        self._partial_of = partial_maker(self.given)
-        partial = spec.partial
-        self._pane = (partial.position(PANE_START), partial.position(PANE_END)) if spec.has_panes else None
-        self._whole = partial.position(WHOLE) if spec.has_whole else None
-        self._key_count = len(spec.key_columns)
-        self._has_bounds = self.spec.assigner.window_type is TimeWindow
-        self._defers = not isinstance(self.spec.trigger, WholeRowTrigger)
-        #: What is to be emitted at the end of the transaction: windows, in order, by key.
-        self._deferred: dict[Any, dict[Any, None]] = {}
-
-    # -- partial rows ---------------------------------------------------------------------------------------
-
-    def process_element(self, row: Any, ctx: FunctionContext) -> Outputs:
-        """Merge a partial row into its windows."""
-        if self._partial_of is not None:
-            row = self._partial_of(row, ctx.timestamp_micros)
-        if self._pane is not None and row[self._pane[0]] is not None:
-            start, end, time = row[self._pane[0]], row[self._pane[1]], ctx.timestamp_micros
-            if time is None or not start <= time < end:
-                raise InvariantError(f"a partial row of [{start}, {end}) has the time {time}", found=repr(row))
-        return super().process_element(row, ctx)
-
-    process_late_element = process_element
-
-    def on_timer(self, timer: KeyedTimer, ctx: FunctionContext) -> Outputs:
-        """Emit what was deferred, if the window is about to be cleaned up; then do as windows do."""
-        out: list[Any] = []
-        if self._deferred and (timer.domain is TimeDomain.EVENT) == self._is_event_time:
-            window = self._window_of(timer.namespace)
-            if timer.micros >= self._cleanup_time(window) and self._undefer(window):
-                self._emit(window, self._content(window), out)
-        done = super().on_timer(timer, ctx)
-        return [*out, *done] if out else done  # type: ignore[misc]
-
-    def _window_of(self, namespace: Any) -> Any:
-        """The window that a timer is about."""
-        return namespace
-
-    def _drop_late(self, row: Any) -> None:
-        """The late output gets the input row."""
-        super()._drop_late(row if self._whole is None else row[self._whole])
-
-    # -- emitting -------------------------------------------------------------------------------------------
-
-    def unfinished(self) -> list[Any]:
-        """The keys with windows to emit."""
-        return list(self._deferred)
-
-    def finish_key(self, key: Any, ctx: FunctionContext) -> Outputs:
-        """Emit the windows of a key that rows have fired."""
-        out: list[Any] = []
-        for window in self._deferred.pop(key):
-            self._emit(window, self._content(window), out)
-        return out
-
-    def _on_element(self, row: Any, window: Any) -> TriggerResult:
-        result = super()._on_element(row, window)
-        if not result.is_fire or not self._defers:
-            return result
-        self._defer(window)
-        return TriggerResult.CONTINUE
-
-    def _emit(self, window: Any, elements: list[Any], out: list[Any]) -> None:
-        context = self._ctx
-        key = context.key
-        if self._deferred:
-            self._undefer(window)
-        for results in elements:
-            context.count(FIRINGS)
-            row = [] if not self._key_count else [key] if self._key_count == 1 else [*key]
-            if self._has_bounds:
-                row += (window.start_time, window.end_time)
-            out.append((*row, *results))
-
-    def _defer(self, window: Any) -> None:
-        """Emit a window of the current key at the end of the transaction."""
-        self._deferred.setdefault(self._ctx.key, {})[window] = None
-
-    def _undefer(self, window: Any) -> bool:
-        """Forget that a window of the current key is to be emitted; return whether it was."""
-        key = self._ctx.key
-        windows = self._deferred.get(key, {})
-        if window not in windows:
-            return False
-        del windows[window]
-        if not windows:
-            del self._deferred[key]
-        return True
-
-    def _content(self, window: Any) -> list[Any]:
-        """What a window holds, as `_emit` wants it; nothing if it is part of another by now."""
-        raise NotImplementedError
-
-    def _window_state(self) -> WindowState:
-        contents = self.spec.contents
-        assert isinstance(contents, AggregatingStateDescriptor)
-        window_type = self.spec.assigner.window_type
-        return Accumulated(self.aggregates, contents, lambda state: self._internal(state, window_type))
-
-
-class _Panes(ColumnarFunction, _Aggregates):
-    """Of windows that do not merge: in columns, if the windows, the aggregates and the backend allow it."""
-
-    _columns: PaneColumns | None
-    _grid: Any  # SliceGrid, or None: the functions below have one, or may have
-    _index: Any
-
-    def open(self, ctx: FunctionContext) -> None:
-        """Open the states."""
-        self._columns = self._in_columns(ctx)  # first: what is registered already is not in columns
-        super().open(ctx)
-
-    def _in_columns(self, ctx: FunctionContext) -> PaneColumns | None:
-        spec, record = self.aggregates, self.spec.contents
-        closes = spec.is_combinable and spec.has_panes and self.spec.fires_at_end
-        if not closes or self.given.whole_rows:
-            return None
-        from emberstate.runtime.aggregates.column_plan import column_plan
-        from emberstate.runtime.aggregates.pane_columns import PaneColumns
-
-        assert isinstance(record, AggregatingStateDescriptor)
-        plan = column_plan(spec)
-        table = None if plan is None else ctx.get_column_state(record, namespace_type=TimeWindow)
-        if plan is None or table is None:
-            return None
-        return PaneColumns(spec, plan, table, self._grid, ctx, self._drop_late_rows)
-
-    def resume(self, ctx: FunctionContext) -> None:
-        """Go on from what columns, or single rows, left."""
-        if self._columns is None:
-            single_out(self.spec.contents.name, self._adopt, ctx)
-            return
-        group_up(ctx)
-        if self._index is not None:
-            forget_slices(self._index.name, self._internal(self._index, str), ctx)
-
-    def _adopt(self, pane: TimeWindow, timers: GroupTimers) -> None:
-        """Set the timers of a pane of the current key: those of its key group, and of each window still to fire."""
-        windows = [pane]
-        if self._grid is not None and self._index is not None:
-            windows = list(self._grid.windows_of(pane))
-            self._internal(self._index, str).put(pane.start, True)
-        mine = [(window, time) for window, time in timers if window in windows]
-        for window, time in mine:
-            self._ctx.timers.event.register(WINDOW_TIMER, time, window)
-        unfired = min((window for window, time in mine if time == window.end), default=None)
-        for window in windows:
-            if unfired is not None and window > unfired:
-                self._await_end(window)
-                self._await_cleanup(window)
-
-    @property
-    def takes_batches(self) -> bool:
-        """Whether the state is in columns."""
-        return self._columns is not None
-
-    def process_columns(self, batch: pa.RecordBatch, key_groups: memoryview, ctx: FunctionContext) -> None:
-        """Merge the partial rows of a batch into their panes."""
-        assert self._columns is not None
-        self._columns.add(batch, key_groups)
-
-    def finish_columns(self) -> list[pa.RecordBatch]:
-        """The windows that have closed or changed."""
-        assert self._columns is not None
-        return self._columns.finish()
-
-    def process_element(self, row: Any, ctx: FunctionContext) -> Outputs:
-        """Merge a partial row into its windows."""
-        if self._columns is None:
-            return super().process_element(row, ctx)
-        self._columns.add_row(row)
-        return None
-
-    process_late_element = process_element
-
-    def on_timer(self, timer: KeyedTimer, ctx: FunctionContext) -> Outputs:
-        """Close a window."""
-        if self._columns is None:
-            return super().on_timer(timer, ctx)
-        self._columns.fire(timer)
-        return None
-
-    def _drop_late_rows(self, rows: list[Any]) -> None:
-        """Drop partial rows whose windows are all past."""
-        count = len(self.aggregates.keys)
-        for row in rows:
-            self._ctx.backend.set_current_key(row[0] if count == 1 else tuple(row[:count]))
-            self._drop_late(row)
-
-
-class PlainAggregates(_Panes, PlainWindowFunction):
-    """Of windows that do not merge."""
-
-    def _content(self, window: Any) -> list[Any]:
-        return self._contents.elements(window)
-
-
-class SlicedAggregates(_Panes, SlicedWindowFunction):
-    """Of sliding windows that fire at their end."""
-
-    _in_row = False
-
-    def _take(self, row: Any, time: int, out: list[Any]) -> bool:
-        self._in_row = True
-        taken = super()._take(row, time, out)
-        self._in_row = False
-        return taken
-
-    def _emit(self, window: Any, elements: list[Any], out: list[Any]) -> None:
-        if self._in_row:  # a window that has fired, and that a late row changes
-            self._defer(window)
-        else:
-            super()._emit(window, elements, out)
-
-    def _content(self, window: Any) -> list[Any]:
-        return self._contents.elements(window)
-
-
-class MergingAggregates(_Aggregates, MergingWindowFunction):
-    """Of sessions."""
-
-    def _window_of(self, namespace: Any) -> Any:
-        return self._windows.window_with(namespace) or namespace  # it may have grown since the timer was set
-
-    def _content(self, window: Any) -> list[Any]:
-        state_window = self._windows.state_window(window)
-        return [] if state_window is None else self._state.elements((state_window,))
 
 
 def windowed_aggregates(given: AggregateSpec) -> WindowFunction:
@@ -317,14 +35,14 @@ def windowed_aggregates(given: AggregateSpec) -> WindowFunction:
         record_descriptor(name, aggregates),
         None,
     )
-    made: _Aggregates
+    made: WindowAggregates
     if rows.assigner.is_merging:
         made = MergingAggregates(spec)
     elif grid is not None and spec.fires_at_end:
         made = SlicedAggregates(spec, grid)
     else:
         made = PlainAggregates(spec, grid)
-    made.given, made.aggregates = given, aggregates
+    made.given, made.aggregates, made.maker = given, aggregates, windowed_aggregates
     return made
 
 

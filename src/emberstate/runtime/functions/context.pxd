@@ -15,4 +15,5 @@ cdef class FunctionContext:
     cdef bint event_ttl
     cdef object broadcast
     cdef public bint hands_batches
+    cdef public long long lag
     cpdef move_watermark(self, long long micros)

@@ -58,6 +58,7 @@ class FunctionContext:
         "handles",
         "hands_batches",
         "key_context",
+        "lag",
         "operator_name",
         "processing_now",
         "time",
@@ -79,6 +80,7 @@ class FunctionContext:
     event_ttl: bool
     broadcast: BroadcastSide | None
     hands_batches: bool
+    lag: int
 
     def __init__(
         self,
@@ -102,6 +104,7 @@ class FunctionContext:
         self.event_ttl = False  # whether a state's time to live passes in event time
         self.broadcast = broadcast
         self.hands_batches = True  # whether rows may come as whole batches
+        self.lag = 0  # the out-of-orderness of the rows, in microseconds
 
     # -- the current row or timer ---------------------------------------------------------------------------
 

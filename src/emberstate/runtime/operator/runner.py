@@ -77,6 +77,7 @@ class ElementRunner:
         )
         self.context = FunctionContext(host.operator_name, backend, self.timers, self._emit, broadcast)
         self.context.hands_batches = held is None and not followed
+        self.context.lag = out_of_orderness[0]
         self._loop = ElementLoop(
             self.context,
             backend.context,
@@ -250,12 +251,14 @@ class ElementRunner:
             function.process_columns(batch, groups, self.context)
         if times:
             moments = np.asarray(times)
-            latest, late = int(moments.max()), int(np.count_nonzero(moments < self._watermark))
+            late = int(np.count_nonzero(moments < self._watermark))
+            last = input.latest(batch)
+            latest = int((moments if last is None else np.asarray(last)).max())
             known = self._max_times[0]
             self._max_times[0] = latest if known is None else max(known, latest)
             self._late_rows += late
             self.late_rows += late
-            self.advance(max(latest - self._lag, self.context.event_now))
+            self.advance(max(int(moments.max()) - self._lag, self.context.event_now))
         self.fire_due()
 
     @contextlib.contextmanager

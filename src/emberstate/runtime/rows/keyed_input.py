@@ -170,7 +170,7 @@ class KeyedInput:
             whole_type.row_class,
             origins,
             rows_stood_for(batch) if ROWS_COLUMN in names else None,
-            self._micros(batch.column(LATEST_COLUMN)) if LATEST_COLUMN in names else None,
+            self.latest(batch),
         )
         if shape is None:
             return data
@@ -227,6 +227,10 @@ class KeyedInput:
                 column=self.event_time,
             )
         return self._micros(times)
+
+    def latest(self, batch: pa.RecordBatch) -> memoryview | None:
+        """Return the greatest time that each row stands for, if that is not its time."""
+        return self._micros(batch.column(LATEST_COLUMN)) if LATEST_COLUMN in batch.schema.names else None
 
     def _micros(self, times: pa.Array) -> memoryview:
         micros = times.cast(pa.timestamp("us", times.type.tz))
