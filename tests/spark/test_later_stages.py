@@ -126,6 +126,7 @@ def test_rows_stamped_too_old_are_named_once(stream: Stream, caplog: pytest.LogC
     progress = minutes("59 seconds", late_output="late").side_sink("late", late).run(df, batches=3)
     assert (kept.rows, len(late.rows)) == ([], 4)
     assert sum(one.late_rows for one in progress) == 4
+    assert {name: frame.count() for name, frame in progress.output.items()} == {"main": 0, "late": 4}
     assert caplog.text.count("out_of_orderness") == 1, caplog.text
     assert "'sums'" in caplog.text
 

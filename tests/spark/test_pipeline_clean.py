@@ -76,6 +76,7 @@ def test_input_in_order_gives_the_same_however_it_is_cut(spark: Any, tmp_path: P
             place.add(given)
             progress = pipeline.run(place.static(), **options)
             assert len(progress) == options.get("batches", 1)
+            del progress
             assert not (place.root / "state").exists(), "a run touches the stream's checkpoints"
             assert [path.name for path in place.root.iterdir()] == ["input"], "a run leaves its scratch place behind"
 

@@ -107,7 +107,7 @@ def test_what_makes_no_pipeline_is_refused_when_it_is_built(stream: Stream) -> N
     with raising(StateDeclarationError, option="key_by", found=("key", "key")):
         pipeline.key_by("key", "key")
     with raising(StateDeclarationError, option="sink"):
-        pipeline.key_by("key").process("totals", Totals(), TOTALS).run(stream.static())
+        stream.start(pipeline.key_by("key").process("totals", Totals(), TOTALS))
     with raising(StateDeclarationError, option="process"):
         pipeline.sink(Kept()).run(stream.static())
     with raising(StateDeclarationError, found=["totals", "totals"]):

@@ -10,9 +10,22 @@ from emberstate._exports import exported
 if TYPE_CHECKING:
     from emberstate.sinks.interface import Delivery, Origin, Sink, Start
     from emberstate.sinks.notebook import ConsoleSink, MemorySink, console, memory
+    from emberstate.sinks.parquet_sink import ParquetSink, parquet
     from emberstate.sinks.parts import Part
 
-__all__ = ["ConsoleSink", "Delivery", "MemorySink", "Origin", "Part", "Sink", "Start", "console", "memory"]
+__all__ = [
+    "ConsoleSink",
+    "Delivery",
+    "MemorySink",
+    "Origin",
+    "ParquetSink",
+    "Part",
+    "Sink",
+    "Start",
+    "console",
+    "memory",
+    "parquet",
+]
 
 if not TYPE_CHECKING:  # a type checker would take any name for one of the package's
     __getattr__ = exported(
@@ -20,6 +33,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of the packa
         {
             "interface": ["Delivery", "Origin", "Sink", "Start"],
             "notebook": ["ConsoleSink", "MemorySink", "console", "memory"],
+            "parquet_sink": ["ParquetSink", "parquet"],
             "parts": ["Part"],
         },
     )

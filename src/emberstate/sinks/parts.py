@@ -18,6 +18,7 @@ from emberstate.checkpoint.backends import StateBackend
 from emberstate.checkpoint.manifest.model import FileRef
 from emberstate.checkpoint.manifest.open_files import verify_ref
 from emberstate.errors import CorruptionError
+from emberstate.runtime.rows.arrow_rows import arrow_schema
 from emberstate.runtime.rows.row import RowType
 from emberstate.runtime.rows.stored_outputs import StoredOutput
 
@@ -37,6 +38,11 @@ class Part:
     def size(self) -> int:
         """In bytes."""
         return self.stored.size
+
+    @property
+    def arrow_schema(self) -> pa.Schema:
+        """The columns, for Arrow."""
+        return arrow_schema(self.row_type)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows, in the order in which they were emitted.

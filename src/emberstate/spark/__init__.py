@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from emberstate.spark.pipeline import Pipeline
     from emberstate.spark.plan.windowed_stage import AllWindowedStage, WindowedStage
     from emberstate.spark.progress import Progress
+    from emberstate.spark.run_result import RunResult
     from emberstate.spark.spark_session import SETTINGS, missing_settings, session
     from emberstate.spark.tables.bootstrap import bootstrap_savepoint
     from emberstate.spark.tables.source import register_tables
@@ -25,6 +26,7 @@ __all__ = [
     "AllWindowedStage",
     "Pipeline",
     "Progress",
+    "RunResult",
     "WindowedStage",
     "bootstrap_savepoint",
     "ensure_java",
@@ -41,6 +43,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of the packa
             "pipeline": ["Pipeline"],
             "plan.windowed_stage": ["AllWindowedStage", "WindowedStage"],
             "progress": ["Progress"],
+            "run_result": ["RunResult"],
             "spark_session": ["SETTINGS", "missing_settings", "session"],
             "tables.bootstrap": ["bootstrap_savepoint"],
             "tables.source": ["register_tables"],

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from emberstate.spark.plan.next_stage import Schema
+    from emberstate.spark.run_result import RunResult
 
 
 class Pipeline:
@@ -476,7 +477,7 @@ class Pipeline:
         return tagged(*only_needed(self._plan, first, others[name]))
 
     def _check_columns(self, first: DataFrame, others: Mapping[str, DataFrame]) -> RowType:
-        self._plan.check_complete()
+        self._plan.check_stages()
         row_type = row_type_of_frame(first.schema, f"pipeline {self.name!r}")
         row_types = {name: row_type_of_frame(frame.schema, f"input {name!r}") for name, frame in others.items()}
         stage_specs(self._plan, self._plan.row_types(row_type), row_type, row_types, 1)
@@ -516,6 +517,7 @@ class Pipeline:
         refuse_unsupported(df)
         if not df.isStreaming:
             raise StateDeclarationError("start() takes a streaming DataFrame; run() takes a static one")
+        self._plan.check_complete()
         frame = self.inputs(df, **(inputs or {}))
         return self._runner.start(
             frame, checkpoint, heartbeat=heartbeat, trigger=trigger, query_name=query_name, at_end=at_end
@@ -530,7 +532,7 @@ class Pipeline:
         savepoint: str | None = None,
         save_as: str | None = None,
         at_end: AtEnd | None = None,
-    ) -> list[Progress]:
+    ) -> RunResult:
         """Run a static DataFrame through this pipeline, from no state or from a savepoint's.
 
         The stream's checkpoints are not touched.
@@ -544,7 +546,8 @@ class Pipeline:
             at_end: With "close", the default, all windows close at the end and all event-time timers fire;
                 processing-time timers do not. With "wait", the default with `save_as`, what is open stays open.
 
-        Returns the progress of every batch.
+        Returns the progress of every batch, as a list, whose `output` has the rows as a DataFrame. So a pipeline needs
+        no sink for this.
         """
         from emberstate.spark.static_run import run_static
 

@@ -10,13 +10,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import logging
 import threading
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from emberstate.checkpoint.backends import StateBackend
 from emberstate.errors import StateDeclarationError
 from emberstate.runtime.rows.columns import INPUT_COLUMN, MICROS_COLUMN, ROW_COLUMNS
 from emberstate.spark.driver.batch_runner import BatchRunner
@@ -24,15 +22,13 @@ from emberstate.spark.driver.delivery import check_sinks
 from emberstate.spark.driver.keyed_frame import event_micros
 from emberstate.spark.driver.source_position import BY_HAND, SourcePosition
 from emberstate.spark.plan.pipeline import PipelinePlan, SavepointStart
-from emberstate.spark.progress import Progress
+from emberstate.spark.run_result import RunResult, discard
 from emberstate.units import as_duration
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from emberstate.runtime.rows.row import RowType
-
-_log = logging.getLogger("emberstate.spark")
 
 #: How long a slot of a run waits for the next batch.
 _SLOT_IDLE: Final = timedelta(seconds=20)
@@ -49,7 +45,7 @@ def run_static(
     savepoint: str | None,
     save_as: str | None,
     close: bool,
-) -> list[Progress]:
+) -> RunResult:
     """Run all rows; see `Pipeline.run`."""
     if type(batches) is not int or batches < 1:
         raise StateDeclarationError(f"batches: expected a positive number, got {batches!r}", option="batches")
@@ -62,7 +58,10 @@ def run_static(
     stages = tuple(stage.never_idle() for stage in plan.stages)
     try:
         runner = BatchRunner(
-            dataclasses.replace(plan, stages=stages, savepoint=start, first_batch=0, slot_idle=idle, bounded=True),
+            dataclasses.replace(
+                plan, stages=stages, savepoint=start, first_batch=0, slot_idle=idle, bounded=True,
+                retained=max(plan.retained, batches),  # the output of all batches
+            ),
             df.sparkSession,
             *row_types,
             scratch,
@@ -70,23 +69,27 @@ def run_static(
             _part(0, batches),
         )
         try:
-            progress = _run_all(plan, runner, df, batches, close)
+            done = _run_all(plan, runner, df, batches, close)
             if save_as is not None:
                 runner.savepoint(save_as, plan.backend.open_storage())
         finally:
             runner.close()
-    finally:
-        _discard(scratch)
-    return progress
+        progress, manifests = zip(*done, strict=True)
+        return RunResult(progress, df.sparkSession, manifests, scratch)
+    except BaseException:
+        discard(scratch)
+        raise
 
 
-def _run_all(plan: PipelinePlan, runner: BatchRunner, df: DataFrame, batches: int, close: bool) -> list[Progress]:
+def _run_all(plan: PipelinePlan, runner: BatchRunner, df: DataFrame, batches: int, close: bool) -> list[Any]:
+    """The progress of every batch, with its manifest."""
     parts = [df] if batches == 1 else list(_split(plan, df, batches))
     done = []
     with _bar(df.sparkSession, plan.name, len(parts)) as advance:
         for number, part in enumerate(parts):
             ended = close and number == len(parts) - 1
-            done.append(runner.run_batch(part, number, _part(number, len(parts)), ended))
+            progress = runner.run_batch(part, number, _part(number, len(parts)), ended)
+            done.append((progress, runner.latest))
             advance()
     return done
 
@@ -127,13 +130,6 @@ def _split(plan: PipelinePlan, df: DataFrame, batches: int) -> Iterator[DataFram
         if low is None:
             chosen = chosen | F.col(MICROS_COLUMN).isNull()  # so that the slot rejects it
         yield timed.filter(chosen).drop(MICROS_COLUMN)
-
-
-def _discard(scratch: StateBackend) -> None:
-    try:
-        scratch.discard()
-    except OSError as error:
-        _log.warning("Deleting the scratch files of a run failed: %s", error)
 
 
 @contextlib.contextmanager

@@ -112,6 +112,11 @@ class BatchRunner:
         self.stages.close()
 
     @property
+    def latest(self) -> Manifest:
+        """The newest checkpoint."""
+        return self._coordinator.latest
+
+    @property
     def last_batch(self) -> Batch | None:
         """The last batch that was committed; None before the job's first."""
         return self._coordinator.latest.batch

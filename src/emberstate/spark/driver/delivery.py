@@ -59,7 +59,7 @@ def deliver(
             continue
         origin = _origin(manifest, output)
         assert origin is not None
-        found = [one for one in manifest.outputs if (one.operator, one.name) == output]
+        found = [one for one in manifest.outputs if (one.operator, one.name) == output and one.rows]
         parts = _parts([(one.rows, StoredOutput.of(one)) for one in found], row_type, backend)
         delivery = SparkDelivery(spark, origin, batch, row_type, parts, backend)
         for sink in sinks:

@@ -137,16 +137,20 @@ class PipelinePlan:
         return {name: [_promise(sink) for sink in sinks] for name, sinks in found.items() if sinks}
 
     def check_complete(self) -> None:
-        """Raise if the pipeline cannot run."""
-        if not self.stages:
-            what = f"pipeline {self.name!r} has no stage: add key_by(…).process(…)"
-            raise StateDeclarationError(what, option="process")
+        """Raise if the pipeline cannot run on a stream."""
+        self.check_stages()
         if not self.sinks:
             raise StateDeclarationError(
                 f"pipeline {self.name!r} has no sink: add .sink(es.sinks.console()), or a function, "
                 f".sink(lambda df, batch_id: …), which may do nothing",
                 option="sink",
             )
+
+    def check_stages(self) -> None:
+        """Raise if the stages do not make a whole."""
+        if not self.stages:
+            what = f"pipeline {self.name!r} has no stage: add key_by(…).process(…)"
+            raise StateDeclarationError(what, option="process")
         for stage in self.stages[:-1]:
             if not stage.has_output:
                 raise StateDeclarationError(
