@@ -14,7 +14,7 @@ from emberstate.errors import RowTypeError, StateDeclarationError, UserFunctionE
 from emberstate.keygroups import KeySchema
 from emberstate.runtime.rows.arrow_rows import batch_of
 from emberstate.runtime.rows.keyed_input import KeyedInput
-from emberstate.spark.driver.keyed_frame import event_micros
+from emberstate.spark.driver.sql_text import event_micros
 from tests.raising import raising
 from tests.spark.pipeline_functions import BURSTS, TOTALS, Bursts, Totals, bursts, events, totals
 from tests.spark.streams import EVENTS, Kept, Stream, at, query_failing, rows_of
@@ -178,7 +178,7 @@ def test_spark_orders_a_changed_clock_as_slots_do(stream: Stream, zone: str, nig
     steps = [datetime.timedelta(minutes=5 * number, microseconds=number) for number in range(40)]
     walls = [datetime.datetime.fromisoformat(night) + step for night in nights for step in steps]
     frame = stream.spark.createDataFrame([(wall,) for wall in walls], "ts timestamp_ntz").coalesce(1)
-    found = [row.micros for row in frame.select(event_micros(frame.ts, zone).alias("micros")).collect()]
+    found = [row.micros for row in frame.selectExpr(f"{event_micros('ts', zone)} as micros").collect()]
     input = KeyedInput("key string, ts timestamp_ntz", ["key"], event_time="ts", zone=zone)
     batch = batch_of([("a", wall) for wall in walls], input.row_type)
     keys = KeySchema.from_python(str)

@@ -20,7 +20,7 @@ from emberstate.errors import EmberstateError
 from emberstate.spark.driver.batch_runner import BatchRunner
 from emberstate.spark.driver.delivery import check_sinks
 from emberstate.spark.driver.keyed_frame import input_row_types
-from emberstate.spark.driver.source_position import SourcePosition, source_position
+from emberstate.spark.driver.source_position import SourcePosition, SourcePositions
 from emberstate.spark.heartbeat import AtEnd, Ticks, ticks_of
 from emberstate.spark.plan.pipeline import PipelinePlan
 from emberstate.spark.slot.failure import cause_first, one_line, was_stopped
@@ -41,6 +41,7 @@ class QueryRunner:
         self._plan = plan
         self._lock = threading.Lock()
         self._run = ""  # the run of a query that `batches` is for
+        self._positions = SourcePositions()
         self._settings_checked = False
         self._timers_told = False
         self._sinks_checked = False  # by `start`, for the run that it starts
@@ -92,7 +93,7 @@ class QueryRunner:
             raise shown from shown.__cause__
 
     def _run_batch(self, df: DataFrame, batch_id: int, ticks: Ticks | None) -> None:
-        position = source_position(df.sparkSession, batch_id)
+        position = self._positions.of(df.sparkSession, batch_id)
         with contextlib.nullcontext() if ticks is None else ticks.cleared_on_failure():
             with self._lock:
                 batches = self.batches

@@ -173,11 +173,13 @@ def plain_execution(spark: SparkSession) -> Iterator[None]:
     Several threads of one session may be inside; the last to leave restores the setting.
     """
     ident: str = spark._jsparkSession.sessionUUID()
+    conf = spark.conf
     with _lock:
         users, before = _plain.get(ident, (0, ""))
         if not users:
-            before = str(spark.conf.get(_ADAPTIVE))
-            spark.conf.set(_ADAPTIVE, "false")
+            before = str(conf.get(_ADAPTIVE))
+            if before != "false":
+                conf.set(_ADAPTIVE, "false")
         _plain[ident] = users + 1, before
     try:
         yield
@@ -186,5 +188,5 @@ def plain_execution(spark: SparkSession) -> Iterator[None]:
             users, before = _plain.pop(ident)
             if users > 1:
                 _plain[ident] = users - 1, before
-            else:
-                spark.conf.set(_ADAPTIVE, before)
+            elif before != "false":
+                conf.set(_ADAPTIVE, before)

@@ -16,11 +16,11 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from emberstate.errors import StateDeclarationError
-from emberstate.runtime.rows.columns import INPUT_COLUMN, MICROS_COLUMN, ROW_COLUMNS
+from emberstate.runtime.rows.columns import INPUT_COLUMN, MICROS_COLUMN, ROW_COLUMNS, quoted
 from emberstate.spark.driver.batch_runner import BatchRunner
 from emberstate.spark.driver.delivery import check_sinks
-from emberstate.spark.driver.keyed_frame import event_micros
 from emberstate.spark.driver.source_position import BY_HAND, SourcePosition
+from emberstate.spark.driver.sql_text import event_micros
 from emberstate.spark.plan.pipeline import PipelinePlan, SavepointStart
 from emberstate.spark.run_result import RunResult, discard
 from emberstate.units import as_duration
@@ -108,18 +108,18 @@ def _split(plan: PipelinePlan, df: DataFrame, batches: int) -> Iterator[DataFram
         if tagged:
             what = "two inputs can be split only by the event time of both: use batches=1"
             raise StateDeclarationError(what, option="batches")
-        keys = [F.col(f"`{name}`") for name in stage.input.key_columns]
+        keys = [F.col(quoted(name)) for name in stage.input.key_columns]
         part = F.pmod(F.xxhash64(*(key.cast("string") for key in keys), F.lit("run")), F.lit(batches))
         for number in range(batches):
             yield df.filter(part == number)
         return
-    name = f"{ROW_COLUMNS[0]}.`{stage.input.event_time}`" if tagged else f"`{stage.input.event_time}`"
-    time = event_micros(F.col(name), stage.input.zone)
+    name = quoted(stage.input.event_time)
+    time = event_micros(f"{ROW_COLUMNS[0]}.{name}" if tagged else name, stage.input.zone)
     if tagged:
-        assert stage.second is not None
-        other = event_micros(F.col(f"{ROW_COLUMNS[1]}.`{stage.second[1].event_time}`"), stage.second[1].zone)
-        time = F.when(F.col(INPUT_COLUMN) == 0, time).otherwise(other)
-    timed = df.withColumn(MICROS_COLUMN, time)
+        assert stage.second is not None and stage.second[1].event_time is not None
+        other = event_micros(f"{ROW_COLUMNS[1]}.{quoted(stage.second[1].event_time)}", stage.second[1].zone)
+        time = f"if({INPUT_COLUMN} = 0, {time}, {other})"
+    timed = df.withColumn(MICROS_COLUMN, F.expr(time))
     shares = [number / batches for number in range(1, batches)]
     cuts: list[int] = [int(cut) for cut in timed.approxQuantile(MICROS_COLUMN, shares, 0.001)]
     bounds: list[int | None] = [None, *cuts, None]

@@ -24,6 +24,7 @@ from emberstate.runtime.rows.parquet_outputs import write_parquet
 from emberstate.runtime.rows.row import RowType
 from emberstate.runtime.rows.stored_outputs import StoredOutput
 from emberstate.spark.driver import outputs as output_frames
+from emberstate.spark.driver.memory_frame import memory_frame
 from emberstate.spark.driver.outputs import output_frame
 from emberstate.storage.interface import Storage
 from emberstate.storage.local import LocalStorage
@@ -81,7 +82,7 @@ def plan_of(frame: Any) -> str:
 def test_the_same_rows_as_through_python(lax: Any, tmp_path: Path, data: Any) -> None:
     """Catches: a type that Spark reads from Parquet as something else (old dates, wall clocks, decimals, nulls within
     values), another schema, settings of the session that change what is read, and outputs of earlier versions, which
-    are Arrow streams, that are not delivered."""
+    are Arrow streams, that are not delivered; the same of rows in the driver's memory."""
     rows = [row for _ in range(6) for row in data.draw(ROWS)]
     outputs = [stored(es.FsStateBackend(tmp_path), rows[n::2], ALL) for n in range(2)]
     native = output_frame(lax, outputs, ALL, es.FsStateBackend(tmp_path))
@@ -97,6 +98,12 @@ def test_the_same_rows_as_through_python(lax: Any, tmp_path: Path, data: Any) ->
     found = output_frame(lax, earlier, ALL, es.FsStateBackend(tmp_path))
     assert found.schema.jsonValue() == native.schema.jsonValue()
     assert found.toArrow().cast(expected.schema).equals(expected)
+    for large in ("false", "true"):
+        lax.conf.set("spark.sql.execution.arrow.useLargeVarTypes", large)
+        kept = memory_frame(lax, expected.to_batches(), ALL)
+        assert kept.schema.jsonValue() == native.schema.jsonValue()
+        assert kept.toArrow().cast(expected.schema).equals(expected)
+    lax.conf.unset("spark.sql.execution.arrow.useLargeVarTypes")
 
 
 def test_one_partition_per_file_in_order(lax: Any, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The columns of a partial row for each declared aggregate, as Spark's expressions: of one row, and of many.
+"""The columns of a partial row for each declared aggregate, as SQL text: of one row, and of many.
 
 `Aggregate.partial` says which columns there are; here is how Spark makes them. Where it can, Spark aggregates by hash:
 that needs buffers of fixed width, so the moment of a row is one decimal of time and order, not a struct.
@@ -11,10 +11,9 @@ Thread safety: pure functions.
 from __future__ import annotations
 
 import dataclasses
-import decimal
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from emberstate.errors import RowTypeError
 from emberstate.runtime.aggregates.declarations import (
@@ -35,14 +34,12 @@ from emberstate.runtime.aggregates.declarations import (
 )
 from emberstate.runtime.rows.columns import quoted
 from emberstate.runtime.rows.row import RowType
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column
+from emberstate.spark.driver.sql_text import text_literal, type_text
 
 #: What the text of an overflow begins with; JSON follows.
 _OVERFLOW: Final = "emberstate: a sum is too large: "
 #: More than the number of any row, so that time * _ORDERS + order sorts by both; 18 and 20 digits are a decimal's 38.
-_ORDERS: Final = decimal.Decimal(10**20)
+_ORDERS: Final = 10**20
 #: So many rows of one batch cannot add up to more than the ten digits that Spark adds to a decimal's precision.
 _SAFE_DIGITS: Final = 28
 
@@ -55,69 +52,65 @@ class RowColumns:
     order: str
 
 
-def single(name: str, aggregate: Aggregate, input: RowType, micros: Column | None) -> list[Column]:
+def single(name: str, aggregate: Aggregate, input: RowType, micros: str | None) -> list[str]:
     """The columns of a partial row that stands for one row with this event time."""
-    from pyspark.sql import functions as F
-
-    types = [column.type.name for column in aggregate.partial(name, input)]
     match aggregate:
         case Count(None):
-            made = [F.lit(1)]
+            made = ["1"]
         case Count(str(column)):
-            made = [F.col(quoted(column)).isNotNull()]
+            made = [f"{quoted(column)} is not null"]
         case Mean(column):
-            value = F.col(quoted(column))
-            made = [value, value.isNotNull()]
+            made = [quoted(column), f"{quoted(column)} is not null"]
         case Sum(column) | Min(column) | Max(column) | AnyTrue(column):
-            made = [F.col(quoted(column))]
+            made = [quoted(column)]
         case First(column) | Last(column):
-            made = [F.lit(0) if micros is None else micros, F.col(quoted(column))]
+            made = ["0" if micros is None else micros, quoted(column)]
         case Distinct(column) | Collect(column):
-            made = [_array_of(F.col(quoted(column)), F.col(quoted(column)).isNotNull())]
+            made = [_array_of(quoted(column), quoted(column))]
         case Top():
-            made = [_array_of(_struct(aggregate), F.col(quoted(aggregate.by)).isNotNull())]
+            values = ", ".join(quoted(one) for one in aggregate.columns)
+            made = [_array_of(f"struct({values})", quoted(aggregate.by))]
         case Fold():
             made = []
         case _:
             raise NotImplementedError(aggregate.title)
-    names = [column.name for column in aggregate.partial(name, input)]
-    return [one.cast(type_).alias(column) for one, type_, column in zip(made, types, names, strict=True)]
+    columns = aggregate.partial(name, input)
+    return [
+        f"cast({one} as {type_text(column.type)}) as {quoted(column.name)}"
+        for one, column in zip(made, columns, strict=True)
+    ]
 
 
-def combined(name: str, aggregate: Aggregate, input: RowType, rows: RowColumns, keys: Sequence[str]) -> list[Column]:
+def combined(name: str, aggregate: Aggregate, input: RowType, rows: RowColumns, keys: Sequence[str]) -> list[str]:
     """The columns of a partial row that stands for all rows of a group."""
-    from pyspark.sql import functions as F
-
     match aggregate:
         case Count(None):
-            made = [F.count(F.lit(1))]
+            made = ["count(1)"]
         case Count(str(column)):
-            made = [F.count(quoted(column))]
+            made = [f"count({quoted(column)})"]
         case Sum(column):
             made = [_total(name, column, input, keys)]
         case Mean(column):
-            made = [_total(name, column, input, keys), F.count(quoted(column))]
+            made = [_total(name, column, input, keys), f"count({quoted(column)})"]
         case Min(column):
-            made = [F.min(quoted(column))]
+            made = [f"min({quoted(column)})"]
         case Max(column):
-            made = [F.max(quoted(column))]
+            made = [f"max({quoted(column)})"]
         case AnyTrue(column):
-            made = [F.bool_or(quoted(column))]
+            made = [f"bool_or({quoted(column)})"]
         case First(column):
-            time = F.lit(0).cast("bigint") if rows.micros is None else F.min(rows.micros)
-            made = [time, F.min_by(quoted(column), _moment(rows))]
+            made = [_time("min", rows), f"min_by({quoted(column)}, {_moment(rows)})"]
         case Last(column):
-            time = F.lit(0).cast("bigint") if rows.micros is None else F.max(rows.micros)
-            made = [time, F.max_by(quoted(column), _moment(rows))]
+            made = [_time("max", rows), f"max_by({quoted(column)}, {_moment(rows)})"]
         case Distinct(column):
-            value = F.col(quoted(column))
+            value = quoted(column)
             if type_of(input, column).kind in ("float", "double"):
-                value = value + F.lit(0.0).cast(type_of(input, column).name)  # -0.0 becomes 0.0
-            made = [F.collect_set(value)]
+                value = f"{value} + cast(0.0D as {type_of(input, column).name})"  # -0.0 becomes 0.0
+            made = [f"collect_set({value})"]
         case _:
             raise NotImplementedError(aggregate.title)  # rows with such an aggregate are not combined
     names = [column.name for column in aggregate.partial(name, input)]
-    return [one.alias(column) for one, column in zip(made, names, strict=True)]
+    return [f"{one} as {quoted(column)}" for one, column in zip(made, names, strict=True)]
 
 
 def overflow_error(error: BaseException) -> RowTypeError | None:
@@ -142,39 +135,31 @@ def overflow_error(error: BaseException) -> RowTypeError | None:
     )
 
 
-def _moment(rows: RowColumns) -> Column:
+def _time(function: str, rows: RowColumns) -> str:
+    return "cast(0 as bigint)" if rows.micros is None else f"{function}({rows.micros})"
+
+
+def _moment(rows: RowColumns) -> str:
     """What rows are ordered by: time, then order."""
-    from pyspark.sql import functions as F
-
     if rows.micros is None:
-        return F.col(rows.order)
-    time = F.col(rows.micros).cast("decimal(18,0)") * F.lit(_ORDERS)
-    return (time + F.col(rows.order).cast("decimal(20,0)")).cast("decimal(38,0)")
+        return rows.order
+    time = f"cast({rows.micros} as decimal(18,0)) * {_ORDERS}BD"
+    return f"cast({time} + cast({rows.order} as decimal(20,0)) as decimal(38,0))"
 
 
-def _total(name: str, column: str, input: RowType, keys: Sequence[str]) -> Column:
+def _total(name: str, column: str, input: RowType, keys: Sequence[str]) -> str:
     """The sum of a column; raises in Spark, and never wraps, where its type cannot hold it."""
-    from pyspark.sql import functions as F
-
-    type_, value = type_of(input, column), F.col(quoted(column))
+    type_, value = type_of(input, column), quoted(column)
     if type_.kind in ("float", "double"):
-        return F.sum(value.cast("double"))
+        return f"sum(cast({value} as double))"
     if type_.kind != "bigint" and (type_.kind != "decimal" or type_.precision <= _SAFE_DIGITS):
-        return F.sum(value)
-    total = F.try_sum(value)
-    where = [F.lit(part) for part in ("name", name, "column", column, "key")]
-    key = F.concat_ws(", ", *(F.col(quoted(one)).cast("string") for one in keys))
-    text = F.concat(F.lit(_OVERFLOW), F.to_json(F.create_map(*where, key)))
-    return F.when(total.isNull() & (F.count(value) > 0), F.raise_error(text)).otherwise(total)
+        return f"sum({value})"
+    where = ", ".join(text_literal(part) for part in ("name", name, "column", column, "key"))
+    key = f"concat_ws(', ', {', '.join(f'cast({quoted(one)} as string)' for one in keys)})"
+    error = f"raise_error(concat({text_literal(_OVERFLOW)}, to_json(map({where}, {key}))))"
+    total = f"try_sum({value})"
+    return f"case when {total} is null and count({value}) > 0 then {error} else {total} end"
 
 
-def _array_of(value: Column, wanted: Column) -> Column:
-    from pyspark.sql import functions as F
-
-    return F.when(wanted, F.array(value)).otherwise(F.array())
-
-
-def _struct(aggregate: Top) -> Column:
-    from pyspark.sql import functions as F
-
-    return F.struct(*(F.col(quoted(name)) for name in aggregate.columns))
+def _array_of(value: str, wanted: str) -> str:
+    return f"case when {wanted} is not null then array({value}) else array() end"

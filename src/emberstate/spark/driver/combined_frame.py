@@ -37,12 +37,14 @@ from emberstate.runtime.rows.row import RowType
 from emberstate.runtime.windows.assigners import SessionWindows, SlidingWindows, TumblingWindows
 from emberstate.spark.driver.aggregate_columns import RowColumns, combined, single
 from emberstate.spark.driver.input_partitions import as_if_grouped
-from emberstate.spark.driver.keyed_frame import event_micros, narrowed
+from emberstate.spark.driver.java_parts import grouped, selected
+from emberstate.spark.driver.keyed_frame import narrowed
+from emberstate.spark.driver.sql_text import event_micros
 from emberstate.spark.plan.aggregate_stage import AggregateStagePlan
 from emberstate.spark.plan.pipeline import PipelinePlan
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -75,84 +77,79 @@ class CombinedFrame:
     # -- rows one by one ------------------------------------------------------------------------------------
 
     def _single(self, frame: DataFrame) -> DataFrame:
-        from pyspark.sql import functions as F
-
         spec = self.spec
-        micros = None if spec.event_time is None else event_micros(F.col(quoted(spec.event_time)), self.zone)
+        micros = None if spec.event_time is None else event_micros(quoted(spec.event_time), self.zone)
         aggregates = () if spec.whole_rows else spec.aggregates
         of_aggregates = [column for name, one in aggregates for column in single(name, one, spec.input, micros)]
-        made = [*self._keys(), *of_aggregates, F.lit(1).cast("bigint").alias(ROWS)]
+        made = [*self._keys(), *of_aggregates, f"1L as {ROWS}"]
         if micros is not None and spec.whole_rows:
-            made.append(F.timestamp_micros(micros).alias(TIME))
+            made.append(f"timestamp_micros({micros}) as {TIME}")
         elif micros is not None:
             made += self._times(micros, micros)
             if spec.has_panes:
                 made += self._panes(self._pane(micros), micros, micros)
         if spec.has_whole:
-            made.append(self._whole().alias(WHOLE))
-        handed_on = [name for name in (ORIGIN_COLUMN, REACHED_COLUMN) if name in frame.columns]
-        return frame.select(*made, *handed_on, F.monotonically_increasing_id().alias(ORDER_COLUMN))
+            made.append(f"{self._whole()} as {WHOLE}")
+        if spec.whole_rows:  # rows of an earlier stage
+            made += [name for name in (ORIGIN_COLUMN, REACHED_COLUMN) if name in frame.columns]
+        return selected(frame, [*made, f"monotonically_increasing_id() as {ORDER_COLUMN}"])
 
     # -- rows combined --------------------------------------------------------------------------------------
 
     def _combined(self, frame: DataFrame, watermark: int | None) -> DataFrame:
-        from pyspark.sql import functions as F
-
         spec = self.spec
         if spec.key_columns:
-            rows, grouped = self._rows(as_if_grouped(frame, spec.key_columns, self.needed), watermark)
+            rows, by = self._rows(as_if_grouped(frame, spec.key_columns, self.needed), watermark)
         else:  # the column of the one key comes with the others
-            rows, grouped = self._rows(frame, watermark)
+            rows, by = self._rows(frame, watermark)
             rows = as_if_grouped(rows, spec.keys, rows.columns)
-        groups = rows.groupBy(*(quoted(name) for name in grouped))
         has_time = spec.event_time is not None
         columns = RowColumns(MICROS_COLUMN if has_time else None, ORDER_COLUMN)
-        of_aggregates = [
+        made = [
             column for name, one in spec.aggregates for column in combined(name, one, spec.input, columns, spec.keys)
         ]
-        made = [*of_aggregates, F.count(F.lit(1)).alias(ROWS)]
+        made.append(f"count(1) as {ROWS}")
         if has_time:
-            made += [F.min(MICROS_COLUMN).alias(LEAST_COLUMN), F.max(MICROS_COLUMN).alias(GREATEST_COLUMN)]
-        partial = groups.agg(*made)
-        least, greatest = F.col(LEAST_COLUMN), F.col(GREATEST_COLUMN)
-        found = [F.col(quoted(name)) for name in spec.partial.names if name in partial.columns and name != WHOLE]
+            made += [f"min({MICROS_COLUMN}) as {LEAST_COLUMN}", f"max({MICROS_COLUMN}) as {GREATEST_COLUMN}"]
+        partial = grouped(rows, [quoted(name) for name in by], made)
+        later = {TIME, LATEST, PANE_START, PANE_END, WHOLE}
+        found = [quoted(name) for name in spec.partial.names if name not in later]
         if has_time:
-            found += self._times(least, greatest)
+            found += self._times(LEAST_COLUMN, GREATEST_COLUMN)
         if spec.has_panes:
-            found += self._panes(F.col(PANE_COLUMN), least, greatest)
+            found += self._panes(PANE_COLUMN, LEAST_COLUMN, GREATEST_COLUMN)
         if spec.has_whole:
-            found.append(F.col(WHOLE))
-        order = F.monotonically_increasing_id()
-        if SINGLE_COLUMN in grouped:
-            order = F.coalesce(F.col(SINGLE_COLUMN), order)
-        return partial.select(*found, order.alias(ORDER_COLUMN))
+            found.append(WHOLE)
+        order = "monotonically_increasing_id()"
+        if SINGLE_COLUMN in by:
+            order = f"coalesce({SINGLE_COLUMN}, {order})"
+        return selected(partial, [*found, f"{order} as {ORDER_COLUMN}"])
 
     def _rows(self, frame: DataFrame, watermark: int | None) -> tuple[DataFrame, list[str]]:
         """The rows with the columns that are needed, and those by which they are grouped."""
-        from pyspark.sql import functions as F
-
         spec = self.spec
-        grouped = list(spec.keys)
+        by = list(spec.keys)
         read = [name for name in spec.input.names if name in self._read and name not in spec.key_columns]
-        columns = [*self._keys(), *(F.col(quoted(name)) for name in read)]
+        columns = [*self._keys(), *(quoted(name) for name in read)]
         if any(isinstance(aggregate, First | Last) for _, aggregate in spec.aggregates):
-            columns.append(F.monotonically_increasing_id().alias(ORDER_COLUMN))
+            columns.append(f"monotonically_increasing_id() as {ORDER_COLUMN}")
         if spec.event_time is None:
-            return frame.select(*columns), grouped
-        time = event_micros(F.col(quoted(spec.event_time)), self.zone)
-        rows = frame.select(*(quoted(name) for name in self.needed), time.alias(MICROS_COLUMN))
-        micros = F.col(MICROS_COLUMN)
-        columns.append(micros)
+            return selected(frame, columns), by
+        time = event_micros(quoted(spec.event_time), self.zone)
+        rows = selected(frame, [*(quoted(name) for name in self.needed), f"{time} as {MICROS_COLUMN}"])
+        columns.append(MICROS_COLUMN)
         if spec.has_panes:
-            columns.append(self._pane(micros).alias(PANE_COLUMN))
-            grouped.append(PANE_COLUMN)
-        late = micros.isNull() if watermark is None else micros.isNull() | (micros < F.lit(watermark))
-        columns.append(F.when(late, F.monotonically_increasing_id()).alias(SINGLE_COLUMN))
-        grouped.append(SINGLE_COLUMN)
+            columns.append(f"{self._pane(MICROS_COLUMN)} as {PANE_COLUMN}")
+            by.append(PANE_COLUMN)
+        late = f"{MICROS_COLUMN} is null"
+        if watermark is not None:
+            late = f"({late} or {MICROS_COLUMN} < {watermark}L)"
+        columns.append(f"case when {late} then monotonically_increasing_id() end as {SINGLE_COLUMN}")
+        by.append(SINGLE_COLUMN)
         if spec.has_whole:  # as a grouping column, null but for single rows: as an aggregate, all rows would be sorted
-            columns.append(F.when(late, self._whole()).alias(WHOLE))
-            grouped.append(WHOLE)
-        return rows.select(*columns), grouped
+            columns.append(f"case when {late} then {self._whole()} end as {WHOLE}")
+            by.append(WHOLE)
+        return rows.selectExpr(*columns), by
 
     @property
     def _read(self) -> set[str]:
@@ -160,31 +157,21 @@ class CombinedFrame:
 
     # -- columns of both ------------------------------------------------------------------------------------
 
-    def _keys(self) -> list[Column]:
-        from pyspark.sql import functions as F
+    def _keys(self) -> list[str]:
+        return [quoted(name) for name in self.spec.key_columns] or [f"0 as {ALL}"]
 
-        if not self.spec.key_columns:
-            return [F.lit(0).alias(ALL)]
-        return [F.col(quoted(name)) for name in self.spec.key_columns]
-
-    def _times(self, least: Column, greatest: Column) -> list[Column]:
-        from pyspark.sql import functions as F
-
+    def _times(self, least: str, greatest: str) -> list[str]:
         if self.spec.is_sessions:
-            return [F.timestamp_micros(least).alias(TIME), F.timestamp_micros(greatest).alias(LATEST)]
-        return [F.timestamp_micros(greatest).alias(TIME)]
+            return [f"timestamp_micros({least}) as {TIME}", f"timestamp_micros({greatest}) as {LATEST}"]
+        return [f"timestamp_micros({greatest}) as {TIME}"]
 
-    def _whole(self) -> Column:
-        from pyspark.sql import functions as F
+    def _whole(self) -> str:
+        return f"struct({', '.join(quoted(name) for name in self.spec.input.names)})"
 
-        return F.struct(*(F.col(quoted(name)) for name in self.spec.input.names))
-
-    def _pane(self, micros: Column) -> Column:
+    def _pane(self, micros: str) -> str:
         """What rows of one pane have in common: its start, or the cell of a session."""
-        from pyspark.sql import functions as F
-
         width, offset = self._grid
-        return micros - F.pmod(micros - F.lit(offset), F.lit(width))
+        return f"({micros} - pmod({micros} - {offset}L, {width}L))"
 
     @property
     def _grid(self) -> tuple[int, int]:
@@ -199,20 +186,20 @@ class CombinedFrame:
         assert isinstance(assigner, TumblingWindows)
         return assigner.size, assigner.offset
 
-    def _panes(self, pane: Column, least: Column, greatest: Column) -> list[Column]:
+    def _panes(self, pane: str, least: str, greatest: str) -> list[str]:
         """Start and end of a pane."""
-        from pyspark.sql import functions as F
-
         assert self.spec.window is not None
         assigner, (width, _) = self.spec.window.assigner, self._grid
         if isinstance(assigner, SessionWindows):
-            return [least.alias(PANE_START), (greatest + F.lit(width)).alias(PANE_END)]
+            return [f"{least} as {PANE_START}", f"{greatest} + {width}L as {PANE_END}"]
         if isinstance(assigner, SlidingWindows) and assigner.grid() is None:
-            start = pane - F.pmod(pane - F.lit(assigner.offset), F.lit(assigner.slide))
-            inside = pane - start < F.lit(assigner.size)  # not between windows
-            end = start + F.lit(assigner.size)
-            return [F.when(inside, start).alias(PANE_START), F.when(inside, end).alias(PANE_END)]
-        return [pane.alias(PANE_START), (pane + F.lit(width)).alias(PANE_END)]
+            start = f"({pane} - pmod({pane} - {assigner.offset}L, {assigner.slide}L))"
+            inside = f"{pane} - {start} < {assigner.size}L"  # not between windows
+            return [
+                f"case when {inside} then {start} end as {PANE_START}",
+                f"case when {inside} then {start} + {assigner.size}L end as {PANE_END}",
+            ]
+        return [f"{pane} as {PANE_START}", f"{pane} + {width}L as {PANE_END}"]
 
 
 def needed_columns(frame: DataFrame, plan: PipelinePlan, row_type: RowType) -> DataFrame:

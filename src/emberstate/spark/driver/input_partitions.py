@@ -12,8 +12,10 @@ Thread safety: the driver's threads.
 
 from __future__ import annotations
 
+import functools
 import logging
-from typing import TYPE_CHECKING, Final
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Final
 
 from emberstate.runtime.rows.columns import quoted
 
@@ -54,21 +56,28 @@ def _claimed(frame: DataFrame, columns: Sequence[str], needed: Sequence[str]) ->
     from pyspark.sql import DataFrame
 
     spark = frame.sparkSession
-    jvm, gateway = spark.sparkContext._jvm, spark.sparkContext._gateway
-    assert jvm is not None and gateway is not None
+    java = _classes(spark._jvm)
     plan = frame._jdf.queryExecution().logical()
-    if plan.getClass().getSimpleName() != _OVER_ROWS:  # a batch of foreachBatch is such a plan already
+    if plan.productPrefix() != _OVER_ROWS:  # a batch of foreachBatch is such a plan already
         frame = frame.select(*(quoted(name) for name in needed))
         rows = frame._jdf.queryExecution().toRdd()
         plan = spark._jsparkSession.internalCreateDataFrame(rows, frame._jdf.schema(), False).queryExecution().logical()
     partitions = plan.rdd().getNumPartitions()
     if not partitions:
         return frame
-    output = plan.output()
-    positions = [frame.columns.index(name) for name in columns]
-    attributes = jvm.PythonUtils.toSeq([output.apply(position) for position in positions])
-    partitioning = jvm.org.apache.spark.sql.catalyst.plans.physical.HashPartitioning(attributes, partitions)
-    parts = gateway.new_array(jvm.java.lang.Object, plan.productArity())
-    for number in range(plan.productArity()):
-        parts[number] = partitioning if number == _PARTITIONING else plan.productElement(number)
-    return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plan.makeCopy(parts)), spark)
+    output, names = plan.output(), frame.columns
+    attributes = java.to_seq([output.apply(names.index(name)) for name in columns])
+    parts = plan.productIterator().toArray(java.any_tag)
+    parts[_PARTITIONING] = java.hashed(attributes, partitions)
+    return DataFrame(java.of_rows(spark._jsparkSession, plan.makeCopy(parts)), spark)
+
+
+@functools.lru_cache(maxsize=1)
+def _classes(jvm: Any) -> SimpleNamespace:
+    """What is the same for all frames, once per JVM: every part of a name is a call."""
+    return SimpleNamespace(
+        to_seq=jvm.PythonUtils.toSeq,
+        any_tag=jvm.scala.reflect.ClassTag.AnyRef(),
+        hashed=jvm.org.apache.spark.sql.catalyst.plans.physical.HashPartitioning,
+        of_rows=jvm.org.apache.spark.sql.classic.Dataset.ofRows,
+    )

@@ -14,11 +14,11 @@ Thread safety: pure functions; the driver's thread.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from emberstate.errors import StateDeclarationError
-from emberstate.keygroups import KeySchema
 from emberstate.runtime.operator.stage_spec import StageSpec
 from emberstate.runtime.rows.columns import (
     BROADCAST_COLUMN,
@@ -33,11 +33,14 @@ from emberstate.runtime.rows.columns import (
 )
 from emberstate.runtime.rows.keyed_input import KeyedInput
 from emberstate.runtime.rows.row import RowType
+from emberstate.spark.driver.sql_text import event_micros, key_group_text, slot_text
 from emberstate.spark.plan.pipeline import PipelinePlan
 from emberstate.spark.plan.stage import row_type_of_frame
+from emberstate.spark.slot.task import ANSWER_SCHEMA, SlotShim
+from emberstate.spark.spark_session import is_local
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
 
 def input_row_types(plan: PipelinePlan, df: DataFrame) -> tuple[RowType, dict[str, RowType]]:
@@ -65,10 +68,15 @@ def only_needed(plan: PipelinePlan, first: DataFrame, second: DataFrame) -> tupl
 
 def narrowed(frame: DataFrame, input: KeyedInput) -> DataFrame:
     """The columns that rows of a function need, and those that the library has added."""
+    columns = frame.columns
+    kept = _needed(columns, input)
+    return frame if len(kept) == len(columns) else frame.select(*(quoted(name) for name in kept))
+
+
+def _needed(columns: Sequence[str], input: KeyedInput) -> list[str]:
     if input.shape is None:
-        return frame
-    kept = [name for name in frame.columns if name in input.row_type.names or name in RESERVED]
-    return frame if len(kept) == len(frame.columns) else frame.select(*(quoted(name) for name in kept))
+        return list(columns)
+    return [name for name in columns if name in input.row_type.names or name in RESERVED]
 
 
 def tagged(first: DataFrame, second: DataFrame) -> DataFrame:
@@ -89,106 +97,127 @@ def tagged(first: DataFrame, second: DataFrame) -> DataFrame:
     return parts[0].unionByName(parts[1])
 
 
-def keyed_frame(frame: DataFrame, stage: StageSpec, anchor: DataFrame | None) -> DataFrame:
-    """The rows as the slots get them.
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Texts:
+    """The steps of a stage's plan, as SQL text."""
 
-    `anchor` has a row per slot; the join with it ties tasks to the executors of their slots (`Anchor`).
-    """
-    from pyspark.sql import functions as F
+    made: list[str]  # the columns with which rows travel
+    slot: str
+    order: list[str]  # names of columns; broadcast rows have the higher number of an input, and come first
+    given: list[str]  # the columns that slots get
+    names: list[str]  # their names
 
-    order: list[str] = []
-    if stage.has_broadcast:
-        order.append(INPUT_COLUMN)
-    elif len(stage.inputs) == 1:
-        frame = narrowed(frame, stage.inputs[0])
-    keyed = frame.withColumn(KEY_GROUP_COLUMN, _by_input(stage, _key_group))
-    has_order = ORDER_COLUMN in frame.columns  # partial rows have one
+    @property
+    def has_more(self) -> bool:
+        """Whether rows travel with columns that slots do not get."""
+        return bool(self.order) or self.slot == SLOT_COLUMN
+
+
+def _texts(stage: StageSpec, columns: Sequence[str], fields: Sequence[str], has_anchor: bool) -> _Texts:
+    """The plan for rows with these columns; `fields` are those of the rows of the first of two inputs."""
+    order: list[str] = [INPUT_COLUMN] if stage.has_broadcast else []
     if stage.follows:
         order.append(ORDER_COLUMN)
     elif stage.inputs[0].event_time is not None:
-        keyed = keyed.withColumn(MICROS_COLUMN, _by_input(stage, _time))
         order += [MICROS_COLUMN, ORDER_COLUMN]
     elif order:
         order.append(ORDER_COLUMN)
-    if order and not has_order:
-        keyed = keyed.withColumn(ORDER_COLUMN, F.monotonically_increasing_id())
-    elif has_order and not order:
-        keyed = keyed.drop(ORDER_COLUMN)
-    slot = F.expr(f"cast({KEY_GROUP_COLUMN} * {stage.parallelism} div {stage.max_parallelism} as int)")
-    if stage.has_broadcast:
-        everywhere = F.sequence(F.lit(0), F.lit(stage.parallelism - 1))
-        slot = F.explode(F.when(_is_broadcast(), everywhere).otherwise(F.array(slot)))
-    placed = keyed.withColumn(SLOT_COLUMN, slot).repartitionById(stage.parallelism, F.col(SLOT_COLUMN))
-    if anchor is not None:
-        placed = placed.join(anchor.hint("shuffle_hash"), SLOT_COLUMN, "inner")
+    kept = [name for name in columns if name != ORDER_COLUMN]  # partial rows have one
+    if len(stage.inputs) == 1 and not stage.has_broadcast:
+        kept = _needed(kept, stage.inputs[0])
+    key_group = _by_input(stage, _key_group)
+    made = ["*"] if kept == list(columns) else [quoted(name) for name in kept]
+    made.append(f"{key_group} as {KEY_GROUP_COLUMN}")
+    if MICROS_COLUMN in order:
+        made.append(f"{_by_input(stage, _time)} as {MICROS_COLUMN}")
     if order:
-        descending = [name != INPUT_COLUMN for name in order]  # broadcast rows have the higher number and come first
-        placed = placed.sortWithinPartitions(*order, ascending=descending)
+        made.append(ORDER_COLUMN if ORDER_COLUMN in columns else f"monotonically_increasing_id() as {ORDER_COLUMN}")
+    slot = slot_text(KEY_GROUP_COLUMN, stage.parallelism, stage.max_parallelism)
+    if stage.has_broadcast or has_anchor:
+        inlined = slot_text(key_group, stage.parallelism, stage.max_parallelism)
+        if stage.has_broadcast:
+            inlined = f"explode(if({_IS_BROADCAST}, sequence(0, {stage.parallelism - 1}), array({inlined})))"
+        made.append(f"{inlined} as {SLOT_COLUMN}")
+        slot = SLOT_COLUMN
     if not stage.has_broadcast:
-        return placed.drop(SLOT_COLUMN, MICROS_COLUMN, ORDER_COLUMN)
-    rules = F.when(_is_broadcast(), F.col(ROW_COLUMNS[1])).alias(BROADCAST_COLUMN)
-    return placed.select(f"{ROW_COLUMNS[0]}.*", KEY_GROUP_COLUMN, rules)
+        names = [*kept, KEY_GROUP_COLUMN]
+        return _Texts(made, slot, order, [quoted(name) for name in names], names)
+    rules = f"if({_IS_BROADCAST}, {ROW_COLUMNS[1]}, null) as {BROADCAST_COLUMN}"
+    given = [f"{ROW_COLUMNS[0]}.*", KEY_GROUP_COLUMN, rules]
+    return _Texts(made, slot, order, given, [*fields, KEY_GROUP_COLUMN, BROADCAST_COLUMN])
 
 
-def _is_broadcast() -> Column:
-    from pyspark.sql import functions as F
+class KeyedFrame:
+    """Makes the rows of one stage as its slots get them, batch by batch.
 
-    return F.col(INPUT_COLUMN) == 1
+    The parts of the plan are made once and kept in the JVM, so a batch takes one call for each step.
+    """
+
+    def __init__(self, frame: DataFrame, stage: StageSpec) -> None:
+        """`frame` has the columns of all batches to come."""
+        from pyspark.sql import functions as F
+        from pyspark.sql.types import StructType
+
+        spark = frame.sparkSession
+        schema = frame.schema
+        rows: Any = schema[ROW_COLUMNS[0]].dataType if stage.has_broadcast else schema
+        texts = _texts(stage, schema.names, rows.names, has_anchor=not is_local(spark))
+        jvm: Any = spark._jvm
+        to_seq = jvm.PythonUtils.toSeq
+        self._parallelism = stage.parallelism
+        self._made = to_seq(texts.made)
+        self._slot = F.expr(texts.slot)._jc
+        by = [F.col(name).desc() if name == INPUT_COLUMN else F.col(name).asc() for name in texts.order]
+        self._sorted = to_seq([one._jc for one in by]) if by else None
+        self._given = to_seq(texts.given) if texts.has_more else None
+        self._arguments = to_seq([F.col(quoted(name))._jc for name in texts.names])
+        self._answers = StructType.fromDDL(ANSWER_SCHEMA)
+
+    def of(self, frame: DataFrame, anchor: DataFrame | None) -> DataFrame:
+        """The rows as the slots get them.
+
+        `anchor` has a row per slot; the join with it ties tasks to the executors of their slots (`Anchor`).
+        """
+        from pyspark.sql import DataFrame
+
+        spark = frame.sparkSession
+        rows = frame._jdf.selectExpr(self._made).repartitionById(self._parallelism, self._slot)
+        if anchor is not None:
+            rows = DataFrame(rows, spark).join(anchor.hint("shuffle_hash"), SLOT_COLUMN, "inner")._jdf
+        if self._sorted is not None:
+            rows = rows.sortWithinPartitions(self._sorted)
+        if self._given is not None:
+            rows = rows.selectExpr(self._given)
+        return DataFrame(rows, spark)
+
+    def answers(self, frame: DataFrame, anchor: DataFrame | None, shim: SlotShim) -> DataFrame:
+        """The slots' answers: `mapInArrow` of the rows, which itself would ask Spark for the columns every time."""
+        from pyspark.sql import DataFrame
+        from pyspark.sql.udf import UserDefinedFunction
+        from pyspark.util import PythonEvalType
+
+        function = UserDefinedFunction(shim, self._answers, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
+        column = function._judf.apply(self._arguments)
+        return DataFrame(self.of(frame, anchor)._jdf.mapInArrow(column, False, None), frame.sparkSession)
 
 
-def _by_input(stage: StageSpec, make: _Make) -> Column:
+_IS_BROADCAST: Final = f"{INPUT_COLUMN} = 1"
+
+
+def _by_input(stage: StageSpec, make: Callable[[StageSpec, KeyedInput, str], str]) -> str:
     """A column that depends on the row's input; null for a broadcast row."""
-    from pyspark.sql import functions as F
-
     if len(stage.inputs) == 1 and not stage.has_broadcast:
         return make(stage, stage.inputs[0], "")
-    chosen = F.when(F.col(INPUT_COLUMN) == 0, make(stage, stage.inputs[0], f"{ROW_COLUMNS[0]}."))
-    return chosen if stage.has_broadcast else chosen.otherwise(make(stage, stage.inputs[1], f"{ROW_COLUMNS[1]}."))
+    first = make(stage, stage.inputs[0], f"{ROW_COLUMNS[0]}.")
+    second = "null" if stage.has_broadcast else make(stage, stage.inputs[1], f"{ROW_COLUMNS[1]}.")
+    return f"if({INPUT_COLUMN} = 0, {first}, {second})"
 
 
-def _key_group(stage: StageSpec, input: KeyedInput, prefix: str) -> Column:
-    from pyspark.sql import functions as F
-
-    columns = [F.col(prefix + quoted(name)) for name in input.key_columns]
-    return key_group_column(columns, stage.key_schema, stage.max_parallelism)
+def _key_group(stage: StageSpec, input: KeyedInput, prefix: str) -> str:
+    columns = [prefix + quoted(name) for name in input.key_columns]
+    return key_group_text(columns, stage.key_schema, stage.max_parallelism)
 
 
-def key_group_column(columns: Sequence[Column], key_schema: KeySchema, max_parallelism: int) -> Column:
-    """The key group of a key's columns, as `KeySchema` computes it in Python."""
-    from pyspark.sql import functions as F
-
-    cast = []
-    for column, type_ in zip(columns, key_schema.type_names, strict=True):
-        typed = column.cast(type_)
-        cast.append(typed + F.lit(0.0) if type_ == "double" else typed)  # -0.0 becomes 0.0
-    return F.pmod(F.xxhash64(*cast), F.lit(max_parallelism)).cast("int")
-
-
-def _time(stage: StageSpec, input: KeyedInput, prefix: str) -> Column:
-    from pyspark.sql import functions as F
-
+def _time(stage: StageSpec, input: KeyedInput, prefix: str) -> str:
     assert input.event_time is not None
-    return event_micros(F.col(prefix + quoted(input.event_time)), input.zone)
-
-
-def event_micros(time: Column, zone: str | None) -> Column:
-    """An event time in microseconds since 1970; with a `zone`, the column is a wall clock's reading there.
-
-    Rows are sorted by it, so it must equal what the slot computes (`keyed_input`), also where clocks are changed. The
-    session's zone plays no part: its clock may skip an hour that another zone has.
-    """
-    from pyspark.sql import functions as F
-
-    if zone is None:
-        return F.unix_micros(time)
-    utc = F.convert_timezone(F.lit(zone), F.lit("UTC"), time)
-    days = F.datediff(utc.cast("date"), F.lit("1970-01-01").cast("date")).cast("bigint")
-    seconds = (days * 24 + F.hour(utc)) * 3600 + F.minute(utc) * 60
-    return seconds * 1_000_000 + (F.date_part(F.lit("SECOND"), utc) * 1_000_000).cast("bigint")
-
-
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    _Make = Callable[[StageSpec, KeyedInput, str], Column]
+    return event_micros(prefix + quoted(input.event_time), input.zone)

@@ -23,11 +23,12 @@ from emberstate.checkpoint.backends import StateBackend
 from emberstate.checkpoint.manifest.model import FileRef
 from emberstate.checkpoint.manifest.open_files import read_ref
 from emberstate.errors import CorruptionError
-from emberstate.runtime.rows.arrow_rows import arrow_schema
 from emberstate.runtime.rows.parquet_outputs import check_parquet
 from emberstate.runtime.rows.row import RowType
 from emberstate.runtime.rows.stored_outputs import StoredOutput
+from emberstate.spark.driver.memory_frame import memory_frame
 from emberstate.spark.driver.parquet_frame import parquet_frame
+from emberstate.spark.driver.sql_text import schema_text
 from emberstate.storage.interface import Storage
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def output_frame(
         return found
     reader = _Reader(tuple(outputs), row_type, backend)
     tasks = spark.range(0, len(outputs), 1, len(outputs))
-    return tasks.mapInArrow(reader, row_type.schema)
+    return tasks.mapInArrow(reader, schema_text(row_type))
 
 
 def _size(outputs: Sequence[StoredOutput]) -> int:
@@ -64,11 +65,9 @@ def _size(outputs: Sequence[StoredOutput]) -> int:
 def _frame_in_memory(
     spark: SparkSession, outputs: Sequence[StoredOutput], row_type: RowType, backend: StateBackend
 ) -> DataFrame:
-    storage, schema = backend.open_storage(), arrow_schema(row_type)
+    storage = backend.open_storage()
     batches = [batch for output in outputs for batch in output.batches(storage, row_type)]
-    if not batches:  # pyspark rejects a table of nested columns without batches
-        batches = [pa.RecordBatch.from_pylist([], schema)]
-    return spark.createDataFrame(pa.Table.from_batches(batches, schema), schema=row_type.schema)
+    return memory_frame(spark, batches, row_type)
 
 
 def _frame_of_files(

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from emberstate.checkpoint.manifest.model import FileRef
 from emberstate.runtime.rows.row import RowType
+from emberstate.spark.driver.sql_text import schema_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -66,7 +67,7 @@ def _frame(spark: SparkSession, files: Sequence[tuple[str, int]], row_type: RowT
     session: Any = spark._jsparkSession
     java = _classes(context.applicationId or "", jvm)
     options, no_map = jvm.PythonUtils.toScalaMap(_OPTIONS), jvm.PythonUtils.toScalaMap({})
-    schema, nothing = java.struct.fromDDL(row_type.schema), jvm.PythonUtils.toSeq([])
+    schema, nothing = java.struct.fromDDL(schema_text(row_type)), jvm.PythonUtils.toSeq([])
     conf = session.sessionState().newHadoopConfWithOptions(options)
     read = java.format().buildReaderWithPartitionValues(
         session, schema, java.struct(), schema, nothing, options, conf

@@ -39,26 +39,63 @@ class SourcePosition:
     execution: Any = dataclasses.field(default=None, compare=False, repr=False)
 
 
-def source_position(spark: SparkSession, batch: int) -> SourcePosition:
-    """The position of the batch that this thread was called with; `spark` is the session of its frame."""
-    context = spark.sparkContext
-    query = context.getLocalProperty("sql.streaming.queryId")
-    run = context.getLocalProperty("spark.jobGroup.id")
-    execution = next((one for one in _active(spark) if _is_of(one, spark, query)), None)
-    if query is None:
+class SourcePositions:
+    """Finds the positions of batches. It keeps the query of the last one: to find it takes many calls into the JVM."""
+
+    def __init__(self) -> None:
+        self._known: _Query | None = None
+
+    def of(self, spark: SparkSession, batch: int) -> SourcePosition:
+        """The position of the batch that this thread was called with; `spark` is the session of its frame."""
+        context = spark.sparkContext
+        query = context.getLocalProperty("sql.streaming.queryId")
+        run = context.getLocalProperty("spark.jobGroup.id")
+        found = self._known
+        if found is None or (found.ident, found.run) != (query, run) or not found.is_active:
+            found = self._known = _find(spark, query, run)
+        if found is None:
+            if query is None:
+                return SourcePosition(BY_HAND, BY_HAND, f"batch {batch}")
+            raise LifecycleError(
+                f"run {run} of query {query} was stopped: batch {batch} was not begun", batch=batch
+            )
+        entry = found.execution.offsetLog().get(batch)
+        if not entry.isDefined():
+            raise LifecycleError(
+                f"query {found.ident} has no offsets of batch {batch} in its checkpoint: the batch was not begun",
+                batch=batch,
+            )
+        return SourcePosition(found.ident, found.run, _offsets(entry.get()), found.execution)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Query:
+    """A run of a query."""
+
+    ident: str
+    run: str
+    #: Spark's execution of the run, and those of all that are active, in the JVM.
+    execution: Any
+    active: Any
+
+    @property
+    def is_active(self) -> bool:
+        """Whether the run goes on."""
+        return bool(self.active.containsValue(self.execution))
+
+
+def _find(spark: SparkSession, query: str | None, run: str | None) -> _Query | None:
+    """The active run of a query; of none, that of the frame's session."""
+    active = spark._jsparkSession.sharedState().activeStreamingQueries()
+    for execution in active.values():
         if execution is None:
-            return SourcePosition(BY_HAND, BY_HAND, f"batch {batch}")
-        query, run = execution.id().toString(), execution.runId().toString()
-    if execution is None or execution.runId().toString() != run:
-        raise LifecycleError(
-            f"run {run} of query {query} was stopped: batch {batch} was not begun", batch=batch
-        )
-    entry = execution.offsetLog().get(batch)
-    if not entry.isDefined():
-        raise LifecycleError(
-            f"query {query} has no offsets of batch {batch} in its checkpoint: the batch was not begun", batch=batch
-        )
-    return SourcePosition(query, str(run), _offsets(entry.get()), execution)
+            continue  # it has ended
+        ident, its_run = str(execution.id().toString()), str(execution.runId().toString())
+        if query is None and execution.sparkSessionForStream().equals(spark._jsparkSession):
+            return _Query(ident, its_run, execution, active)
+        if (ident, its_run) == (query, run):
+            return _Query(ident, its_run, execution, active)
+    return None
 
 
 def offsets_before(position: SourcePosition, batch: int) -> str | None:
@@ -89,21 +126,11 @@ def evaluate(position: SourcePosition) -> None:
     position.execution.lastExecution().toRdd().count()
 
 
-def _active(spark: SparkSession) -> list[Any]:
-    """The queries that run in the application, as Spark executes them."""
-    queries = spark._jsparkSession.sharedState().activeStreamingQueries()
-    return [execution for execution in queries.values() if execution is not None]  # one may have ended
-
-
-def _is_of(execution: Any, spark: SparkSession, query: str | None) -> bool:
-    if query is not None:
-        return str(execution.id().toString()) == query
-    return bool(execution.sparkSessionForStream().equals(spark._jsparkSession))
-
-
 def _offsets(entry: Any) -> str:
     """The offsets of all sources as a JSON list of texts."""
-    return json.dumps([one.get().json() if one.isDefined() else None for one in items(entry.offsets())])
+    found = entry.offsets()
+    each = [found.apply(number) for number in range(found.size())]
+    return json.dumps([one.get().json() if one.isDefined() else None for one in each])
 
 
 def items(collection: Any) -> Iterator[Any]:

@@ -22,13 +22,13 @@ from emberstate.runtime.operator.stage_spec import StageSpec
 from emberstate.spark.driver.aggregate_columns import overflow_error
 from emberstate.spark.driver.anchor import Anchor
 from emberstate.spark.driver.combined_frame import CombinedFrame
-from emberstate.spark.driver.keyed_frame import keyed_frame
+from emberstate.spark.driver.keyed_frame import KeyedFrame
 from emberstate.spark.driver.stage_run import StageRun
 from emberstate.spark.plan.pipeline import PipelinePlan
 from emberstate.spark.slot.address import SlotId
 from emberstate.spark.slot.failure import emberstate_error
 from emberstate.spark.slot.messages import SlotAnswer, SlotProgram, SlotRequest, program_digest
-from emberstate.spark.slot.task import ANSWER_SCHEMA, SlotShim
+from emberstate.spark.slot.task import SlotShim
 from emberstate.spark.spark_session import application_token, driver_path, plain_execution
 from emberstate.units import as_duration
 
@@ -54,6 +54,8 @@ class StageRunner:
         self._plan = plan
         self._stages = stages
         self._combined = combined
+        self._keyed: list[KeyedFrame | None] = [None] * len(stages)  # made by the first batch
+        self._application = spark.sparkContext.applicationId or ""
         self._backend = backend
         self._job = job
         self._location = location
@@ -113,16 +115,19 @@ class StageRunner:
     def _collect(self, frame: DataFrame, number: int, watermark: int | None, shim: SlotShim) -> list[Any]:
         spark = frame.sparkSession
         with plain_execution(spark):
-            rows = self._keyed(frame, number, watermark).mapInArrow(shim, ANSWER_SCHEMA).collect()
+            rows = self._answers(frame, number, watermark, shim).collect()
             if not rows:  # Spark saw in the plan that there is no input, and ran no task
                 frame = spark.createDataFrame(spark.sparkContext.emptyRDD(), frame.schema)
-                rows = self._keyed(frame, number, watermark).mapInArrow(shim, ANSWER_SCHEMA).collect()
+                rows = self._answers(frame, number, watermark, shim).collect()
         return rows
 
-    def _keyed(self, frame: DataFrame, number: int, watermark: int | None) -> DataFrame:
+    def _answers(self, frame: DataFrame, number: int, watermark: int | None, shim: SlotShim) -> DataFrame:
         combined = self._combined[number]
         rows = frame if combined is None else combined.of(frame, watermark)
-        return keyed_frame(rows, self._stages[number], self.anchor.frame(frame.sparkSession))
+        keyed = self._keyed[number]
+        if keyed is None:
+            keyed = self._keyed[number] = KeyedFrame(rows, self._stages[number])
+        return keyed.answers(rows, self.anchor.frame(frame.sparkSession), shim)
 
     def _shim(
         self,
@@ -149,7 +154,7 @@ class StageRunner:
             for task in tasks
         )
         slot_id = SlotId(
-            application=spark.sparkContext.applicationId or "",
+            application=self._application,
             job=self._job,
             location=self._location,
             operator=self._stages[number].name,

@@ -24,12 +24,12 @@ from emberstate.errors import StateDeclarationError
 from emberstate.keygroups import DEFAULT_MAX_PARALLELISM, range_for_slot
 from emberstate.runtime.bootstrap.bootstrap import fill
 from emberstate.runtime.bootstrap.plan import BootstrapPlan, Columns, States, needed_columns, plan_bootstrap
-from emberstate.runtime.rows.columns import KEY_GROUP_COLUMN
-from emberstate.spark.driver.keyed_frame import key_group_column
+from emberstate.runtime.rows.columns import KEY_GROUP_COLUMN, quoted
+from emberstate.spark.driver.sql_text import key_group_text, slot_text
 from emberstate.storage.uri import open_storage
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
 _PART_COLUMN = "__part"
 
@@ -65,7 +65,7 @@ def bootstrap_savepoint(
     from emberstate.spark.tables.types import check_key_types, row_type
 
     keys = [key] if isinstance(key, str) else list(key)
-    chosen = df.select(*(_column(column) for column in needed_columns(df.columns, keys, columns)))
+    chosen = df.select(*(quoted(column) for column in needed_columns(df.columns, keys, columns)))
     check_key_types(chosen.schema, keys)
     plan = plan_bootstrap(
         row_type(chosen.schema),
@@ -112,26 +112,16 @@ def _placed(df: DataFrame, plan: BootstrapPlan, parts: int) -> DataFrame:
     """The rows in the partitions of their key groups, in the order of key groups."""
     from pyspark.sql import functions as F
 
-    part = F.expr(f"cast({KEY_GROUP_COLUMN} * {parts} div {plan.draft.max_parallelism} as int)")
+    keys = [quoted(name) for name in plan.key_columns]
+    key_group = key_group_text(keys, plan.draft.key_schema, plan.draft.max_parallelism)
     return (
-        df.withColumn(KEY_GROUP_COLUMN, _key_group(plan))
-        .withColumn(_PART_COLUMN, part)
+        df.withColumn(KEY_GROUP_COLUMN, F.expr(key_group))
+        .withColumn(_PART_COLUMN, F.expr(slot_text(KEY_GROUP_COLUMN, parts, plan.draft.max_parallelism)))
         .repartitionById(parts, F.col(_PART_COLUMN))
         .sortWithinPartitions(KEY_GROUP_COLUMN)
         .drop(_PART_COLUMN, KEY_GROUP_COLUMN)
     )
 
 
-def _key_group(plan: BootstrapPlan) -> Column:
-    columns = [_column(name) for name in plan.key_columns]
-    return key_group_column(columns, plan.draft.key_schema, plan.draft.max_parallelism)
-
-
 def _default_partitions(df: DataFrame) -> int:
     return df.sparkSession.sparkContext.defaultParallelism
-
-
-def _column(name: str) -> Column:
-    from pyspark.sql import functions as F
-
-    return F.col(f"`{name.replace('`', '``')}`")
