@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import pyspark
 import pytest
+from pyspark.sql.udf import UserDefinedFunction
 
 from emberstate.errors import InstallationError
 from emberstate.spark import session
@@ -27,7 +28,10 @@ METHODS: Final = {
     "org.apache.spark.sql.catalyst.InternalRow": ("empty",),
     "org.apache.spark.sql.catalyst.expressions.GenericInternalRow": (),
     "org.apache.spark.sql.catalyst.plans.physical.HashPartitioning": (),
-    "org.apache.spark.sql.classic.Dataset": ("ofRows", "queryExecution"),
+    "org.apache.spark.sql.api.python.PythonSQLUtils": ("readArrowStreamFromFile", "toDataFrame"),
+    "org.apache.spark.sql.classic.Dataset": (
+        "groupBy", "mapInArrow", "ofRows", "queryExecution", "repartitionById", "selectExpr", "sortWithinPartitions",
+    ),
     "org.apache.spark.sql.classic.SparkSession": (
         "internalCreateDataFrame", "sessionState", "sessionUUID", "sharedState",
     ),
@@ -36,7 +40,10 @@ METHODS: Final = {
     "org.apache.spark.sql.execution.datasources.PartitionedFile": (),
     "org.apache.spark.sql.execution.datasources.v2.StreamingDataSourceV2ScanRelation": ("startOffset",),
     "org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat": ("buildReaderWithPartitionValues",),
-    "org.apache.spark.sql.execution.LogicalRDD": ("makeCopy", "output", "productArity", "productElement", "rdd"),
+    "org.apache.spark.sql.execution.LogicalRDD": (
+        "makeCopy", "output", "productArity", "productElement", "productIterator", "productPrefix", "rdd",
+    ),
+    "org.apache.spark.sql.execution.python.UserDefinedPythonFunction": ("apply",),
     "org.apache.spark.sql.execution.QueryExecution": ("logical", "sparkPlan", "toRdd"),
     "org.apache.spark.sql.execution.SparkPlan": ("children",),
     "org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOperator": (),
@@ -52,9 +59,11 @@ METHODS: Final = {
 PARTS: Final = {1: "rdd", _PARTITIONING: "outputPartitioning"}
 #: Attributes of Python objects.
 ATTRIBUTES: Final = {
-    "SparkContext": ("_gateway", "_jsc", "_jvm", "_temp_dir"),
+    "Column": ("_jc",),
+    "SparkContext": ("_gateway", "_jsc", "_jvm", "_serialize_to_jvm", "_temp_dir"),
     "SparkSession": ("_jsparkSession", "_jvm"),
     "DataFrame": ("_jdf", "repartitionById"),
+    "UserDefinedFunction": ("_judf",),
 }
 
 
@@ -71,7 +80,11 @@ def test_private_names_are_there(spark: Any) -> None:
         there = {method.getName() for method in loaded.getMethods()}
         missing += [f"{name}.{method}" for method in methods if method not in there]
     frame = spark.range(1)
-    objects = {"SparkContext": spark.sparkContext, "SparkSession": spark, "DataFrame": frame}
+    function = UserDefinedFunction(str, "string")
+    objects = {
+        "Column": frame.id, "SparkContext": spark.sparkContext, "SparkSession": spark, "DataFrame": frame,
+        "UserDefinedFunction": function,
+    }  # fmt: skip
     for kind, names in ATTRIBUTES.items():
         missing += [f"{kind}.{name}" for name in names if not hasattr(objects[kind], name)]
     plan = frame.localCheckpoint(eager=False)._jdf.queryExecution().logical()
@@ -84,7 +97,7 @@ def test_the_list_is_that_of_the_source() -> None:
     """Catches: a private name that the library begins to use, and that no test watches."""
     text = "\n".join(file.read_text(encoding="utf-8") for file in SOURCE.rglob("*.py"))
     classes = {name.removesuffix(".ofRows") for name in re.findall(r"\borg\.apache\.spark[\w.]+", text)}
-    attributes = set(re.findall(r"\.(_j(?:vm|df|sc|sparkSession)|_gateway|_temp_dir)\b", text))
+    attributes = set(re.findall(r"\.(_j(?:vm|df|sc|c|udf|sparkSession)|_gateway|_serialize_to_jvm|_temp_dir)\b", text))
 
     assert classes and classes <= METHODS.keys()
     assert attributes == {name for names in ATTRIBUTES.values() for name in names if name.startswith("_")}

@@ -14,11 +14,13 @@ import pyarrow as pa
 
 from emberstate.checkpoint.backends import StateBackend
 from emberstate.checkpoint.manifest.model import Manifest
+from emberstate.runtime.rows.outputs import MAIN
 from emberstate.runtime.rows.row import RowType
 from emberstate.runtime.rows.stored_outputs import StoredOutput
 from emberstate.sinks.interface import Delivery, Origin, Sink, Start
 from emberstate.sinks.parts import Part
 from emberstate.spark.driver import outputs
+from emberstate.spark.driver.job_description import described
 from emberstate.spark.driver.recorded_outputs import RowTypes, recorded_stages, sent_to_sinks
 from emberstate.spark.plan.pipeline import PipelinePlan, sink_name
 from emberstate.spark.slot.failure import naming_sink
@@ -62,8 +64,10 @@ def deliver(
         found = [one for one in manifest.outputs if (one.operator, one.name) == output and one.rows]
         parts = _parts([(one.rows, StoredOutput.of(one)) for one in found], row_type, backend)
         delivery = SparkDelivery(spark, origin, batch, row_type, parts, backend)
+        stage, name = output
+        description = f"{plan.name}: sink of {stage}{'' if name == MAIN else f' ({name})'}, batch {batch}"
         for sink in sinks:
-            with naming_sink(plan.name, sink_name(sink), output, batch):
+            with naming_sink(plan.name, sink_name(sink), output, batch), described(spark, description):
                 if isinstance(sink, Sink):
                     sink.deliver(delivery)
                 else:

@@ -22,6 +22,7 @@ from emberstate.runtime.operator.stage_spec import StageSpec
 from emberstate.spark.driver.aggregate_columns import overflow_error
 from emberstate.spark.driver.anchor import Anchor
 from emberstate.spark.driver.combined_frame import CombinedFrame
+from emberstate.spark.driver.job_description import described
 from emberstate.spark.driver.keyed_frame import KeyedFrame
 from emberstate.spark.driver.stage_run import StageRun
 from emberstate.spark.plan.pipeline import PipelinePlan
@@ -96,7 +97,8 @@ class StageRunner:
         started = time.perf_counter()
         stage, batch = self._stages[number], tasks[0].batch.id
         shim = self._shim(frame.sparkSession, number, tasks, side, end_watermark)
-        with _slot_errors(stage.name, batch):
+        description = f"{self._plan.name}: stage {stage.name}, batch {batch}"
+        with _slot_errors(stage.name, batch), described(frame.sparkSession, description):
             rows = self._collect(frame, number, tasks[0].batch.watermark, shim)
         by_slot = {row.slot: SlotAnswer.from_bytes(bytes(row.answer)) for row in rows}
         if len(rows) != len(tasks) or by_slot.keys() != set(range(len(tasks))):
