@@ -45,7 +45,9 @@ PUBLIC = {
         MemoryBudget RocksDBFoldingState RocksDBKeyedStateBackend RocksDBListState RocksDBMapState
         RocksDBStore RocksDBValueState
     """,
-    "emberstate.sinks": "ConsoleSink Delivery MemorySink Origin ParquetSink Part Sink Start console memory parquet",
+    "emberstate.sinks": """
+        ConsoleSink Delivery DeltaSink MemorySink Origin ParquetSink Part Sink Start console delta memory parquet
+    """,
     "emberstate.spark": """
         AllWindowedStage Pipeline Progress RunResult SETTINGS WindowedStage bootstrap_savepoint ensure_java
         missing_settings register_tables session

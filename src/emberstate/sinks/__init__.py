@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from emberstate._exports import exported
 
 if TYPE_CHECKING:
+    from emberstate.sinks.delta_sink import DeltaSink, delta
     from emberstate.sinks.interface import Delivery, Origin, Sink, Start
     from emberstate.sinks.notebook import ConsoleSink, MemorySink, console, memory
     from emberstate.sinks.parquet_sink import ParquetSink, parquet
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ConsoleSink",
     "Delivery",
+    "DeltaSink",
     "MemorySink",
     "Origin",
     "ParquetSink",
@@ -23,6 +25,7 @@ __all__ = [
     "Sink",
     "Start",
     "console",
+    "delta",
     "memory",
     "parquet",
 ]
@@ -31,6 +34,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of the packa
     __getattr__ = exported(
         __name__,
         {
+            "delta_sink": ["DeltaSink", "delta"],
             "interface": ["Delivery", "Origin", "Sink", "Start"],
             "notebook": ["ConsoleSink", "MemorySink", "console", "memory"],
             "parquet_sink": ["ParquetSink", "parquet"],
