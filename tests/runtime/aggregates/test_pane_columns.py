@@ -155,7 +155,8 @@ def test_columns_equal_rows(kind: str, lateness: int, data: st.DataObject) -> No
     rows = data.draw(windows(kind, lateness))
     if data.draw(st.booleans()):
         rows = es.window(rows.assigner, allowed_lateness=micros(lateness))
-    spec = AggregateSpec.of(IN_RECORD, SCHEMA, ["key"], event_time="ts", window=rows)
+    emit = None if kind == "session" else data.draw(st.sampled_from([None, "changed"]))
+    spec = AggregateSpec.of(IN_RECORD, SCHEMA, ["key"], event_time="ts", window=rows, emit=emit)
     lag = data.draw(st.integers(int(kind == "session" and lateness > 0), 20))
     found = renamed(data.draw(events()), data.draw(st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=8)))
     plain, other = Slots(spec, lag, False), Slots(spec, lag, True)
@@ -239,11 +240,17 @@ def test_a_sum_over_panes_that_is_too_large() -> None:
         slots.batch([event("a", 1), event("b", 6, 2**63 - 1), event("b", 11, 1), event("a", 30)])
 
 
-@pytest.mark.parametrize("emit", ["changed", es.every(micros(7))], ids=["changed", "every"])
-def test_what_stays_row_by_row(emit: Any) -> None:
+def test_what_stays_row_by_row() -> None:
     """Catches: a stage that columns would run without what it declares."""
-    window = es.window(es.TumblingEventTimeWindows.of(micros(10)))
-    for aggregates, one in ((IN_RECORD, emit), (AGGREGATES, None)):
+    tumbling, sessions = es.TumblingEventTimeWindows.of(micros(10)), es.EventTimeSessionWindows.with_gap(micros(10))
+    every = es.every(micros(7))
+    for aggregates, assigner, one in (
+        (IN_RECORD, tumbling, every),
+        (AGGREGATES, tumbling, None),
+        (IN_RECORD, sessions, every),
+        (IN_RECORD, sessions, "changed"),
+    ):
+        window = es.window(assigner)
         spec = AggregateSpec.of(aggregates, SCHEMA, ["key"], event_time="ts", window=window, emit=one)
         operator = KeyedOperator("w", aggregate_function(spec), HeapKeyedStateBackend(KEYS, max_parallelism=GROUPS))
         operator.open()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from emberstate.runtime.aggregates.emission import Every
 from emberstate.runtime.aggregates.pane_timers import GroupTimers, forget_slices, group_up, single_out
 from emberstate.runtime.aggregates.window_aggregates import WindowAggregates, WindowColumns
 from emberstate.runtime.functions.context import FunctionContext
@@ -23,6 +24,8 @@ class _Panes(WindowAggregates):
     _index: Any
 
     def _in_columns(self, ctx: FunctionContext) -> WindowColumns | None:
+        if isinstance(self.aggregates.emit, Every):
+            return None
         found = self._column_table(ctx)
         if found is None:
             return None

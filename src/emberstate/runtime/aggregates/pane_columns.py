@@ -27,6 +27,7 @@ from emberstate.heap.columns.column_table import ColumnTable
 from emberstate.heap.columns.layout import Array, Column
 from emberstate.runtime.aggregates.column_plan import ColumnPlan, FoldError
 from emberstate.runtime.aggregates.columns import ColumnAggregates
+from emberstate.runtime.aggregates.emission import CLOSED
 from emberstate.runtime.aggregates.pane_timers import PANES
 from emberstate.runtime.aggregates.partial_columns import as_partial_rows, pane_times
 from emberstate.runtime.aggregates.spec import PANE_START, AggregateSpec
@@ -71,6 +72,8 @@ class PaneColumns:
         self._grid = grid
         self._ctx = ctx
         self._drop_late = drop_late
+        #: Windows are emitted when they close; if not, at the end of every transaction in which they changed.
+        self._emits_closed = spec.emit == CLOSED
         self._lateness = spec.window.allowed_lateness
         self._columns = ColumnAggregates(spec, plan, table)
         #: (key group, pane) whose timers this copy has set.
@@ -78,7 +81,8 @@ class PaneColumns:
         #: Windows whose timers have fired at `_due_at`, and are not closed yet.
         self._due: dict[TimeWindow, _Due] = {}
         self._due_at = 0
-        #: Windows that have fired and that late rows changed: the rows of the table that they changed.
+        #: Windows to emit at the end of the transaction, because they have fired already or are emitted when they
+        #: change: the rows of the table that have changed.
         self._changed: dict[TimeWindow, list[Array]] = {}
         self._emitted: list[pa.RecordBatch] = []
 
@@ -124,20 +128,21 @@ class PaneColumns:
         return [TimeWindow(*bounds) for bounds in zip(found.tolist(), ends[first].tolist(), strict=True)], which
 
     def _await(self, pane: TimeWindow, rows: Array, groups: Array, now: int) -> None:
-        """Set the timers of a pane's windows for the key groups of some rows; note which windows they fire again."""
+        """Set the timers of a pane's windows for the key groups of some rows; note which windows they change."""
         passed = [window for window in self._windows(pane) if window.end <= now] if now >= pane.end else []
-        again = [window for window in passed if not self._is_late(window, now)]
+        seen = passed if self._emits_closed else self._windows(pane)
+        again = [window for window in seen if not self._is_late(window, now)]
         for window in again:
             self._changed.setdefault(window, []).append(rows)
         known, first = np.unique(groups, return_index=True)
         for group, row in zip(known.tolist(), rows[first].tolist(), strict=True):
-            if again or (group, pane) not in self._awaited:
+            if (again and self._emits_closed) or (group, pane) not in self._awaited:
                 self._awaited.add((group, pane))
                 self._set_current(row, group)
                 for window in again:
                     self._await_cleanup(window)
                 following = self._first_after(pane, passed)
-                if following is not None:
+                if following is not None and self._emits_closed:
                     self._register(following.end, following)
                 self._await_cleanup(self._last_window(pane))
 
@@ -159,7 +164,7 @@ class PaneColumns:
             self.close()
         self._due_at = timer.micros
         is_cleanup = timer.micros >= self._cleanup_time(window)
-        due = self._due.setdefault(window, _Due(set(), timer.micros == window.end, is_cleanup))
+        due = self._due.setdefault(window, _Due(set(), self._emits_closed and timer.micros == window.end, is_cleanup))
         if group in due.groups:
             return
         due.groups.add(group)
@@ -185,7 +190,7 @@ class PaneColumns:
                 self._awaited.difference_update((group, pane) for group in one.groups for pane in dropped)
 
     def finish(self) -> list[pa.RecordBatch]:
-        """What the transaction emits: windows that closed, by their end, then windows that late rows changed."""
+        """What the transaction emits: windows that closed, by their end, then windows that have changed."""
         self.close()
         for window in sorted(self._changed):
             self._emit_again(window, None)
@@ -195,7 +200,7 @@ class PaneColumns:
     # -- results ---------------------------------------------------------------------------------------------
 
     def _emit_again(self, window: TimeWindow, groups: Array | None) -> None:
-        """Emit a window for the keys that late rows changed, of some key groups or of all."""
+        """Emit a window for the keys that have changed, of some key groups or of all."""
         changed = np.concatenate(self._changed.pop(window))
         if groups is not None:
             mine = np.isin(self._table.store.groups[changed], groups)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from emberstate.runtime.aggregates.emission import CLOSED
 from emberstate.runtime.aggregates.session_timers import SESSIONS, to_columns, to_rows
 from emberstate.runtime.aggregates.window_aggregates import WindowAggregates, WindowColumns
 from emberstate.runtime.functions.context import FunctionContext
@@ -26,7 +27,7 @@ class MergingAggregates(WindowAggregates, MergingWindowFunction):
 
     def _in_columns(self, ctx: FunctionContext) -> WindowColumns | None:
         assigner = self.given.window.assigner if self.given.window is not None else None
-        if not isinstance(assigner, SessionWindows) or assigner.fixed_gap is None:
+        if self.aggregates.emit != CLOSED or not isinstance(assigner, SessionWindows) or assigner.fixed_gap is None:
             return None
         from emberstate.runtime.aggregates.session_columns import SessionColumns, fits_columns
 

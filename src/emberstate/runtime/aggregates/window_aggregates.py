@@ -7,8 +7,8 @@ Windows, triggers, timers, lateness and clean-up are those of all windows. What 
 - what fires for a row, because the window changed or because the row came after its end, is emitted at the end of the
   transaction, once for a window however many rows there were; or before, with what fires by a timer, or when the
   window is cleaned up. A user's trigger fires at once;
-- windows of event time that emit when they close take whole batches, if the backend holds their records in columns
-  (`pane_columns`, `session_columns`). A stage may go from one way to the other between two runs (`resume`).
+- most windows of event time take whole batches, if the backend holds their records in columns (`pane_columns`,
+  `session_columns`). A stage may go from one way to the other between two runs (`resume`).
 
 Thread safety: one thread, that of the operator.
 """
@@ -142,9 +142,7 @@ class WindowAggregates(ColumnarFunction, _Base):
     def _column_table(self, ctx: FunctionContext) -> tuple[ColumnPlan, ColumnTable] | None:
         """The table of the records, and how to fold into it; None if they are not in columns."""
         record = self.spec.contents
-        if not (self.aggregates.is_combinable and self.aggregates.has_panes and self.spec.fires_at_end):
-            return None
-        if self.given.whole_rows:
+        if not self.aggregates.is_combinable or not self.aggregates.has_panes or self.given.whole_rows:
             return None
         from emberstate.runtime.aggregates.column_plan import column_plan
 
