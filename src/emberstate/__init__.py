@@ -37,7 +37,10 @@ if TYPE_CHECKING:
         top,
     )
     from emberstate.runtime.bootstrap.bootstrap import bootstrap_savepoint
+    from emberstate.runtime.functions.batch_keys import BatchKeys
+    from emberstate.runtime.functions.column_state import ColumnState
     from emberstate.runtime.functions.context import FunctionContext
+    from emberstate.runtime.functions.declared_columns import column_state
     from emberstate.runtime.functions.declared_states import (
         aggregating_state,
         broadcast_state,
@@ -101,6 +104,8 @@ __all__ = [
     "AggregateFunction",
     "AggregatingState",
     "AggregatingStateDescriptor",
+    "BatchKeys",
+    "ColumnState",
     "ContinuousEventTimeTrigger",
     "ContinuousProcessingTimeTrigger",
     "CountTrigger",
@@ -156,6 +161,7 @@ __all__ = [
     "broadcast_state",
     "codec_for",
     "collect",
+    "column_state",
     "count",
     "distinct",
     "every",
@@ -205,7 +211,10 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of the packa
                 "top",
             ],
             "runtime.bootstrap.bootstrap": ["bootstrap_savepoint"],
+            "runtime.functions.batch_keys": ["BatchKeys"],
+            "runtime.functions.column_state": ["ColumnState"],
             "runtime.functions.context": ["FunctionContext"],
+            "runtime.functions.declared_columns": ["column_state"],
             "runtime.functions.declared_states": [
                 "aggregating_state",
                 "broadcast_state",

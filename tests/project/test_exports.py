@@ -17,7 +17,7 @@ from tests.project.markdown import ROOT, blocks, documents
 
 PUBLIC = {
     "emberstate": """
-        AggregateFunction AggregatingState AggregatingStateDescriptor ContinuousEventTimeTrigger
+        AggregateFunction AggregatingState AggregatingStateDescriptor BatchKeys ColumnState ContinuousEventTimeTrigger
         ContinuousProcessingTimeTrigger CountTrigger EmberstateError EventTimeSessionWindows EventTimeTrigger
         FsStateBackend FunctionContext GlobalWindow GlobalWindows HeapKeyedStateBackend KeyGroupRange
         KeySchema KeyedBroadcastProcessFunction KeyedCoProcessFunction KeyedProcessFunction KeyedTimer
@@ -26,9 +26,9 @@ PUBLIC = {
         ReducingState ReducingStateDescriptor RocksDBStateBackend Row RowType SlidingEventTimeWindows
         SlidingProcessingTimeWindows TimeDomain TimeWindow Trigger TriggerResult TtlConfig TtlTime TtlUpdate
         TtlVisibility TumblingEventTimeWindows TumblingProcessingTimeWindows ValueState ValueStateDescriptor
-        WindowAssigner aggregating_state any bootstrap_savepoint broadcast_state codec_for collect count distinct
-        every first fold last list_state map_state max mean min pickle_codec range_for_slot read_changes read_state
-        reducing_state sum top value_state window
+        WindowAssigner aggregating_state any bootstrap_savepoint broadcast_state codec_for collect column_state count
+        distinct every first fold last list_state map_state max mean min pickle_codec range_for_slot read_changes
+        read_state reducing_state sum top value_state window
     """,
     "emberstate.checkpoint": """
         ChainPolicy ChangeFeed CheckpointCoordinator CheckpointReader FsStateBackend Manifest

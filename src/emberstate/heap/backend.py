@@ -32,7 +32,7 @@ from emberstate.keygroups import DEFAULT_MAX_PARALLELISM, KeyGroupRange, KeySche
 from emberstate.state.cells.entry_columns import EntryColumns
 from emberstate.state.changes import EntryChange
 from emberstate.state.declarations import StateHandles
-from emberstate.state.descriptors import AggregatingStateDescriptor, StateDescriptor
+from emberstate.state.descriptors import StateDescriptor
 from emberstate.state.keyed_state_backend import AbstractKeyedStateBackend, BackendStatistics
 from emberstate.state.keyed_state_snapshot import KeyedStateSnapshot
 from emberstate.state.row_loading import FileRules, RowDecoders, RowLoader
@@ -83,10 +83,10 @@ class HeapKeyedStateBackend(AbstractKeyedStateBackend[StateTable, HeapTimerQueue
 
     # -- tables, timer queues and points --------------------------------------------------------------------
 
-    def get_column_state(self, descriptor: AggregatingStateDescriptor, *, namespace_type: Any = str) -> ColumnTable:
-        """Return the column table of a state whose accumulators are records; the first call registers the state.
+    def get_column_state(self, descriptor: StateDescriptor, *, namespace_type: Any = str) -> ColumnTable:
+        """Return the column table of a value or aggregating state; the first call registers the state.
 
-        In snapshots, changes, files and handles it is an aggregating state like any other.
+        In snapshots, changes, files and handles it is a state like any other.
 
         Raises:
             StateDeclarationError: the state is registered already, and not in columns.

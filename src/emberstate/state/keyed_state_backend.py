@@ -24,7 +24,7 @@ from emberstate.keygroups import KeyGroupRange, KeySchema
 from emberstate.state.cells.entry_columns import EntryColumns
 from emberstate.state.changes import EntryChange
 from emberstate.state.declarations import StateHandles, check_declared, check_room, check_same_declaration, user_facing
-from emberstate.state.descriptors import AggregatingStateDescriptor, StateDescriptor, check_state_name
+from emberstate.state.descriptors import StateDescriptor, check_state_name
 from emberstate.state.key_context import KeyContext
 from emberstate.state.keyed_state_snapshot import KeyedStateSnapshot
 from emberstate.state.points import PointInTime, point_of
@@ -229,7 +229,7 @@ class AbstractKeyedStateBackend(abc.ABC, Generic[T_co, Q_co, P]):
             )
         return queue
 
-    def get_column_state(self, descriptor: AggregatingStateDescriptor, *, namespace_type: Any = str) -> Any:
+    def get_column_state(self, descriptor: StateDescriptor, *, namespace_type: Any = str) -> Any:
         """Return a table that holds the records of a state in columns, for batches; None if the backend has none."""
         return None
 

@@ -216,3 +216,27 @@ def test_only_dataclasses() -> None:
     """Catches: a type that is stored in another form, packed as a map of fields."""
     with raising(StateDeclarationError, expected="a dataclass"):
         RecordCells(codec_for(dict[str, int]))
+
+
+@pytest.mark.parametrize(
+    ("type_", "values"),
+    [
+        (int, [0, 7, 300, -1, 2**63 - 1, -(2**63)]),
+        (float, [0.0, -0.0, 1.5, float("inf")]),
+        (bool, [True, False]),
+        (str, ["", "a", "ä" * 40]),
+    ],
+)
+def test_plain_values(type_: type[Any], values: list[Any]) -> None:
+    """Catches: a value that is packed as a record of one field, or read as one."""
+    codec = codec_for(type_)
+    cells = RecordCells(codec)
+    data, offsets = cells.encode([FieldValues(values)], len(values))
+    encoded = [bytes(data[start:stop]) for start, stop in zip(offsets, offsets[1:])]  # noqa: B905, RUF007
+    assert encoded == [codec.encode(value) for value in values]
+    for as_declared in (True, False):
+        decoder = Decoder(codec.decode, None, as_declared)
+        [target] = cells.decode(cells_of([*encoded]), 0, len(values), decoder)
+        layouts: dict[type[Any], Any] = {int: "q", float: "d", bool: "?", str: "B"}
+        found = target.objects or list(memoryview(target.data).cast(layouts[type_]))
+        assert [repr(value) for value in found] == [repr(value) for value in values]

@@ -1,7 +1,8 @@
-"""`ColumnLayout`: the columns that hold the records of a state, one field each.
+"""`ColumnLayout`: the columns that hold the values of a state: one for each field of a record, or a single one.
 
-The records are of a dataclass whose fields are immutable. Ints (of 64 bits), floats and booleans get a NumPy column of
-their own kind; with `| None` also a mask of the nulls. Anything else is a column of Python objects, None among them.
+Records are of a dataclass whose fields are immutable. Ints (of 64 bits), floats and booleans get a NumPy column of
+their own kind; with `| None` also a mask of the nulls. Anything else is a column of Python objects, None among them. A
+value that is no record, such as a float, is in one column, whose field has no name.
 
 Immutable; any thread.
 """
@@ -29,15 +30,18 @@ _TAKEN: Final[dict[Any, frozenset[type]]] = {
     np.bool_: frozenset({bool}),
 }
 _UNIONS: Final = (typing.Union, types.UnionType)
+#: The types whose values are in a single column.
+SINGLE: Final = (int, float, bool, str)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ColumnField:
-    """A field: its name, the type of its column, and whether that has a mask of nulls."""
+    """A field: its name, the type of its column, and whether it may be null, which some columns have a mask for."""
 
     name: str
     dtype: Any
     masked: bool
+    nullable: bool
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -88,15 +92,18 @@ class ColumnLayout:
     fields: tuple[ColumnField, ...]
 
     def __init__(self, record: type[Any]) -> None:
+        self.record = record
+        if record in SINGLE:
+            self.fields = (_field("", record),)
+            return
         if not dataclasses.is_dataclass(record):
             raise StateDeclarationError(
-                f"columns hold records of a dataclass, not {record!r:.100}",
+                f"columns hold records of a dataclass, int, float, bool and str, not {record!r:.100}",
                 option="record",
                 expected="a dataclass",
                 found=repr(record),
             )
         hints = typing.get_type_hints(record)
-        self.record = record
         self.fields = tuple(_field(field.name, hints[field.name]) for field in dataclasses.fields(record))
 
     def position(self, name: str) -> int:
@@ -115,13 +122,18 @@ class ColumnLayout:
 
     def columns_of(self, records: list[Any]) -> list[Column]:
         """The records as columns; raises StateTypeError for what a column cannot hold."""
-        return [self._column(field, [getattr(record, field.name) for record in records]) for field in self.fields]
+        if self.record in SINGLE:
+            return [self.column(self.fields[0], records)]
+        return [self.column(field, [getattr(record, field.name) for record in records]) for field in self.fields]
 
     def records_of(self, columns: list[Column]) -> list[Any]:
         """The columns as records."""
+        if self.record in SINGLE:
+            return columns[0].objects()
         return [self.record(*values) for values in zip(*[column.objects() for column in columns], strict=True)]
 
-    def _column(self, field: ColumnField, values: list[Any]) -> Column:
+    def column(self, field: ColumnField, values: list[Any]) -> Column:
+        """The values of a field as a column; raises StateTypeError for what it cannot hold."""
         if field.dtype is object:
             return Column(np.fromiter(values, object, len(values)), None)  # one object each, tuples too
         nulls = np.array([value is None for value in values], np.bool_) if field.masked else None
@@ -135,19 +147,19 @@ class ColumnLayout:
                 wrong = [max(filled, key=abs)]
         kind = np.dtype(field.dtype).name
         raise StateTypeError(
-            f"field {field.name!r} of {self.record.__name__} is a column of {kind}, which does not hold "
-            f"{wrong[0]!r:.100}",
-            field=field.name,
+            f"{f'field {field.name!r} of ' if field.name else ''}{self.record.__name__} is a column of {kind}, which "
+            f"does not hold {wrong[0]!r:.100}",
+            field=field.name or None,
             expected=kind,
             found=repr(wrong[0])[:100],
         )
 
 
 def _field(name: str, hint: Any) -> ColumnField:
-    masked = False
+    nullable = False
     if typing.get_origin(hint) in _UNIONS:
         others = [part for part in typing.get_args(hint) if part is not type(None)]
-        masked = len(others) < len(typing.get_args(hint))
+        nullable = len(others) < len(typing.get_args(hint))
         hint = others[0] if len(others) == 1 else object
     dtype = _KINDS.get(hint, object)
-    return ColumnField(name, dtype, masked and dtype is not object)
+    return ColumnField(name, dtype, nullable and dtype is not object, nullable)

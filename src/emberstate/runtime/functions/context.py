@@ -203,7 +203,7 @@ class FunctionContext:
         self.note(descriptor)
         return state
 
-    def get_column_state(self, descriptor: AggregatingStateDescriptor, *, namespace_type: Any = str) -> Any:
+    def get_column_state(self, descriptor: StateDescriptor, *, namespace_type: Any = str) -> Any:
         """A state in columns, for batches; None if the backend has no such states, or rows come one by one."""
         if not self.hands_batches:
             return None

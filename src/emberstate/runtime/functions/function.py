@@ -25,8 +25,10 @@ OutputRow = tuple[Any, ...] | Mapping[str, Any]
 Outputs = Iterable[OutputRow] | OutputRow | None
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from typing_extensions import TypeVar  # type checkers bring it along, and read its defaults
 
+    from emberstate.runtime.functions.batch_keys import BatchKeys
     from emberstate.runtime.functions.context import FunctionContext
     from emberstate.runtime.functions.domain_timers import KeyedTimer
 
@@ -108,6 +110,15 @@ class KeyedProcessFunction(ProcessFunction[Out], Generic[In, Key, Out]):
         The rows are in order, and are those of the key that arrived together: more may follow in the same
         transaction. No timer fires among them. Event time is that of the first row that arrived, so what is
         put out may depend on which rows arrived together. `ctx.timestamp` is the last row's.
+        """
+        raise NotImplementedError
+
+    def process_arrow(self, batch: pa.RecordBatch, keys: BatchKeys) -> pa.RecordBatch | pa.Table | None:
+        """Handle many rows of many keys at once, as an Arrow batch; overridden, it is the only method that gets rows.
+
+        `keys` has the handle of each row's key, by which states that are declared by `column_state` are read and
+        written. Returns the output's rows, or None. The rows are those that arrived together; with event time they are
+        in its order, and late ones are not among them. What is put out may depend on which rows arrived together.
         """
         raise NotImplementedError
 

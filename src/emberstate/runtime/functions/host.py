@@ -15,6 +15,7 @@ from typing import Any
 
 from emberstate.errors import EmberstateError, RowTypeError, StateDeclarationError, UserFunctionError
 from emberstate.runtime.functions.context import FunctionContext
+from emberstate.runtime.functions.declared_columns import DeclaredColumns
 from emberstate.runtime.functions.function import (
     KeyedBroadcastProcessFunction,
     KeyedCoProcessFunction,
@@ -31,6 +32,7 @@ _METHODS = (
     "on_timer",
     "process_element",
     "process_batch",
+    "process_arrow",
     "process_late_element",
     "process_element1",
     "process_element2",
@@ -53,12 +55,13 @@ class FunctionHost:
         self.two_inputs = isinstance(prototype, KeyedCoProcessFunction)
         self.has_broadcast = isinstance(prototype, KeyedBroadcastProcessFunction)
         self.by_batch = overrides(prototype, "process_batch")
+        self.by_arrow = overrides(prototype, "process_arrow")
         self.has_timers = overrides(prototype, "on_timer")
         self.timer_namespace_type = prototype.timer_namespace_type
         names = ("1", "2") if self.two_inputs else ("",)
         self.elements = tuple(f"process_element{name}" for name in names)
         if not self.two_inputs and not overrides(prototype, "process_element"):
-            self.elements = ("process_batch",)
+            self.elements = ("process_arrow",) if self.by_arrow else ("process_batch",)
         late = [f"process_late_element{name}" for name in names]
         #: By input: the method for late rows, or None if they are dropped.
         self.late = tuple(name if overrides(prototype, name) else None for name in late)
@@ -144,7 +147,7 @@ def _check(operator_name: str, function: Any) -> None:
             expected="KeyedProcessFunction",
             found=label,
         )
-    elif not overrides(function, "process_batch"):
+    elif not overrides(function, "process_batch") and not overrides(function, "process_arrow"):
         needed = ("process_element",)
     if isinstance(function, KeyedBroadcastProcessFunction):
         needed += ("process_broadcast_element",)
@@ -152,8 +155,38 @@ def _check(operator_name: str, function: Any) -> None:
         if not overrides(function, name):
             what = f"{where}: {label} has no {name}: define it, its rows would go nowhere"
             raise StateDeclarationError(what, operator=operator_name, option=name)
+    _check_arrow(where, operator_name, function)
     for name in _METHODS:
         method: Callable[..., Any] | None = getattr(function, name, None)
         if inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method):
             what = f"{where}: {label}.{name} is async; write it as an ordinary method"
             raise StateDeclarationError(what, operator=operator_name, option=name, found="async")
+
+
+#: What a function with `process_arrow` has no use for: it gets all rows there, and registers no timers.
+_NOT_WITH_ARROW = ("process_element", "process_batch", "process_late_element", "process_broadcast_element", "on_timer")
+
+
+def _check_arrow(where: str, operator_name: str, function: ProcessFunction) -> None:
+    """Reject a function that mixes `process_arrow`, or its states, with anything else."""
+    label = type(function).__qualname__
+    by_arrow = overrides(function, "process_arrow")
+    for name in _NOT_WITH_ARROW if by_arrow else ():
+        if overrides(function, name):
+            raise StateDeclarationError(
+                f"{where}: {label} has process_arrow, which gets all rows that are not late, and {name}, which would "
+                f"never be called: leave one of them out",
+                operator=operator_name,
+                option=name,
+            )
+    for attribute, state in type(function)._declared.items():
+        if isinstance(state, DeclaredColumns) != by_arrow:
+            what = (
+                "is no column_state: process_arrow has no current key, declare it with column_state"
+                if by_arrow
+                else "is a column_state, which process_arrow alone can use: declare it with value_state"
+            )
+            name = state.declaration.descriptor.name
+            raise StateDeclarationError(
+                f"{where}: {label}.{attribute} {what}", operator=operator_name, state=name, option=attribute
+            )

@@ -147,6 +147,14 @@ class KeyedOperator:
         if follows and (len(self._inputs) != 1 or self._inputs[0].event_time is None):
             what = f"operator {name!r} follows another: it has one input, with an event time"
             raise StateDeclarationError(what, operator=name, option="event_time")
+        if self._host.by_arrow and (follows or followed):
+            raise StateDeclarationError(
+                f"operator {name!r}: {self._host.label} has process_arrow, and rows go from stage to stage one by one, "
+                f"each with its key and event time: use process_element or process_batch here, or leave out the event "
+                f"time of the later stage",
+                operator=name,
+                option="process_arrow",
+            )
         self._has_event_time = (
             follows_event_time or not self._inputs or any(input.event_time is not None for input in self._inputs)
         )
@@ -272,6 +280,13 @@ class KeyedOperator:
         With `key_group`, the key must be canonical, as `KeySchema.normalise` returns it.
         """
         with self._attempt("process()"):
+            if self._host.by_arrow:
+                raise StateDeclarationError(
+                    f"operator {self.name!r}: {self._host.label} has process_arrow, which takes record batches: use "
+                    f"process_batch()",
+                    operator=self.name,
+                    option="process_arrow",
+                )
             if key_group is None:
                 key = self.backend.context.normalise(key)
                 key_group = self.backend.context.grouper(key)

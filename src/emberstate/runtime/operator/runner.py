@@ -12,10 +12,11 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from emberstate.errors import RowTypeError, StateDeclarationError, UserFunctionError
+from emberstate.errors import EmberstateError, RowTypeError, StateDeclarationError, UserFunctionError
 from emberstate.runtime.functions.broadcast import BroadcastSide
 from emberstate.runtime.functions.columnar import ColumnarFunction
 from emberstate.runtime.functions.context import FunctionContext
+from emberstate.runtime.functions.declared_columns import DeclaredColumns
 from emberstate.runtime.functions.domain_timers import KeyedTimer, TimeDomain
 from emberstate.runtime.functions.finishing import FinishingFunction
 from emberstate.runtime.functions.host import FunctionHost
@@ -31,6 +32,8 @@ from emberstate.state.keyed_state_backend import KeyedStateBackend
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from emberstate.runtime.operator.arrow_calls import ArrowCalls
 
 #: The names of the two timer queues, which are stored.
 TIMER_QUEUES: Final = {TimeDomain.EVENT: "event-time timers", TimeDomain.PROCESSING: "processing-time timers"}
@@ -91,6 +94,7 @@ class ElementRunner:
             in_step,
         )
         self._handles = self._declared_handles()
+        self._arrow = self._arrow_calls() if host.by_arrow else None
         self.reset()
         self._renew()
 
@@ -113,13 +117,22 @@ class ElementRunner:
     def _declared_handles(self) -> dict[str, Any]:
         """Return the handles of the states that the class declares, by attribute."""
         handles: dict[str, Any] = {}
+        if self._host.by_arrow:
+            from emberstate.runtime.functions.column_state import column_state_of
         for attribute, state in type(self._host.declared())._declared.items():
             declared = state.declaration
             if declared.broadcast:
                 handles[attribute] = self.context.get_broadcast_state(declared.descriptor)  # type: ignore[arg-type]
+            elif isinstance(state, DeclaredColumns):
+                handles[attribute] = column_state_of(declared.descriptor, self.context)  # type: ignore[arg-type]
             else:
                 handles[attribute] = self.context.get_partitioned_state(declared.descriptor)
         return handles
+
+    def _arrow_calls(self) -> ArrowCalls:
+        from emberstate.runtime.operator.arrow_calls import ArrowCalls
+
+        return ArrowCalls(list(self._handles.values()), self._backend.context.key_schema, self._row_types[MAIN])
 
     # -- a transaction --------------------------------------------------------------------------------------
 
@@ -161,9 +174,9 @@ class ElementRunner:
     def finish(self) -> None:
         """Let the function emit what it left for the end of the transaction, key by key."""
         function = self._function
-        if self.takes_batches:
+        if isinstance(function, ColumnarFunction) and function.takes_batches:
             with self._column_errors("finish_columns"):
-                for batch in function.finish_columns():  # type: ignore[attr-defined]
+                for batch in function.finish_columns():
                     self.outputs[MAIN].add_batch(batch)
         if isinstance(function, FinishingFunction):
             self.context.set_timestamp(None)
@@ -232,12 +245,15 @@ class ElementRunner:
     def takes_batches(self) -> bool:
         """Whether `run_batch` may be called instead of `run`."""
         function = self._function
-        return isinstance(function, ColumnarFunction) and function.takes_batches
+        return self._host.by_arrow or (isinstance(function, ColumnarFunction) and function.takes_batches)
 
     def run_batch(self, input: KeyedInput, batch: pa.RecordBatch, groups: memoryview) -> None:
         """Handle the rows of a batch all at once; event time advances to the last of them afterwards."""
         import numpy as np
 
+        if self._arrow is not None:
+            self._run_arrow(self._arrow, input, batch, np.asarray(groups))
+            return
         function = self._function
         assert isinstance(function, ColumnarFunction)
         input.check_columns(batch)
@@ -260,6 +276,47 @@ class ElementRunner:
             self.late_rows += late
             self.advance(max(int(moments.max()) - self._lag, self.context.event_now))
         self.fire_due()
+
+    def _run_arrow(self, arrow: ArrowCalls, input: KeyedInput, batch: pa.RecordBatch, groups: Any) -> None:
+        """Run `process_arrow` over the rows of a batch that are not late; event time is that of the first."""
+        import numpy as np
+        import pyarrow as pa
+
+        input.check_columns(batch)
+        times = input.times(batch)
+        self._rows += batch.num_rows
+        self.rows += batch.num_rows
+        if times:
+            moments = np.asarray(times)
+            latest, known = int(moments.max()), self._max_times[0]
+            self._max_times[0] = latest if known is None else max(known, latest)
+            self.advance(max(times[0] - self._lag, self.context.event_now))
+            late = moments < self._watermark
+            if late.any():
+                self._drop_late(input, batch.filter(pa.array(late)))
+                batch, groups = batch.filter(pa.array(~late)), groups[~late]
+        self._backend.context.clear()
+        self.context.set_timestamp(None)
+        if batch.num_rows:
+            try:
+                made = arrow.run(self._function.process_arrow, input, batch, groups)  # type: ignore[attr-defined]
+            except Exception as error:
+                place = [("key", error.key)] if isinstance(error, EmberstateError) and error.key is not None else []
+                raise self._host.failure(error, "process_arrow", [*place, ("rows", batch.num_rows)]) from error
+            for output in made:
+                self.outputs[MAIN].add_batch(output)
+        self.fire_due()
+
+    def _drop_late(self, input: KeyedInput, late: pa.RecordBatch) -> None:
+        """Count the rows of a batch as late, and send them to the late output if there is one."""
+        from emberstate.runtime.rows.arrow_rows import rows_of
+
+        self._late_rows += late.num_rows
+        self.late_rows += late.num_rows
+        self._late_dropped += late.num_rows
+        if self._late_output is not None:
+            for row in rows_of(late, input.row_type):
+                self._emit(self._late_output, row)
 
     @contextlib.contextmanager
     def _column_errors(self, method: str) -> Iterator[None]:

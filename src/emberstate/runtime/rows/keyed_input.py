@@ -174,7 +174,7 @@ class KeyedInput:
         )
         if shape is None:
             return data
-        shape.check_nulls(batch, lambda position: self._shown(batch, position))
+        self.check_nulls(batch)
         return dataclasses.replace(
             data,
             columns=[columns[whole_type.position(name)] for name in shape.columns],
@@ -192,6 +192,11 @@ class KeyedInput:
             if _without_nullability(found) != _without_nullability(column.type):
                 what = f"column {column.name!r} of a batch is {found.name}, declared is {column.type.name}"
                 raise RowTypeError(what, column=column.name)
+
+    def check_nulls(self, batch: pa.RecordBatch) -> None:
+        """Raise for a null that the shape does not take."""
+        if self.shape is not None:
+            self.shape.check_nulls(batch, lambda position: self._shown(batch, position))
 
     def key_groups(self, batch: pa.RecordBatch) -> memoryview | None:
         """Return the key groups that came with a batch; None if there are none, or if a key is null."""

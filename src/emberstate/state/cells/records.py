@@ -1,7 +1,8 @@
-"""`RecordCells`: records of one declared class as a column per field, to binary cells and back.
+"""`RecordCells`: values of one declared type as columns, to binary cells and back.
 
-A record is stored as the codec stores it: a MessagePack map of the names of its fields to their values. Fields that are
-int, float, bool, date or datetime, or None, are columns of numbers with a mask of nulls; any other field is a column of
+A record of a dataclass has a column per field. It is stored as the codec stores it: a MessagePack map of the names of
+its fields to their values. An int, float, bool or str is one column, whose field has no name. Fields that are int,
+float, bool, date or datetime, or None, are columns of numbers with a mask of nulls; any other field is a column of
 objects.
 
 Thread safety: immutable.
@@ -26,6 +27,10 @@ _COLUMN_KINDS: Final = {
 }  # fmt: skip
 
 
+#: Kinds of type whose values are one column.
+_PLAIN: Final = ("int", "float", "bool", "str")
+
+
 class FieldValues(NamedTuple):
     """A column: a buffer of numbers and a mask of nulls (a byte per row, 0 if it is none), or a list of objects.
 
@@ -38,7 +43,7 @@ class FieldValues(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RecordField:
-    """A field of the record, and the kind of its column."""
+    """A field of the record, and the kind of its column; a value that is no record is a field without name or label."""
 
     name: str
     kind: str
@@ -66,34 +71,45 @@ class RecordCells:
 
     __slots__ = ("_header", "fields")
 
+    #: The fields, in the order of their columns.
+    fields: tuple[RecordField, ...]
+
     def __init__(self, codec: Codec[Any], kinds: Mapping[str, str] | None = None) -> None:
         """`kinds`: the column kind of fields for which their type alone does not tell, such as `timestamp_ntz`.
 
         Raises:
-            StateDeclarationError: the codec's type is no dataclass whose fields alone are stored.
+            StateDeclarationError: the codec's type is stored in a way that columns do not have.
         """
         node = codec.node
+        if node is not None and node.kind in _PLAIN:
+            self._header = b""
+            self.fields = (self._field("", b"", codec, None),)
+            return
         if node is None or node.kind != "dataclass":
             raise StateDeclarationError(
-                f"{codec.schema.label} cannot be kept as columns: expected a dataclass",
+                f"{codec.schema.label} cannot be kept as columns: expected a dataclass, int, float, bool or str",
                 expected="a dataclass",
                 found=codec.schema.label,
             )
         self._header = map_header(len(node.fields))
-        #: The fields, in the order of their columns.
         self.fields = tuple(
-            self._field(field.name, codec_for(field.node.annotation), (kinds or {}).get(field.name))
+            self._field(
+                field.name,
+                codec_for(str).encode(field.name),
+                codec_for(field.node.annotation),
+                (kinds or {}).get(field.name),
+            )
             for field in node.fields
         )
 
     @staticmethod
-    def _field(name: str, codec: Codec[Any], kind: str | None) -> RecordField:
+    def _field(name: str, label: bytes, codec: Codec[Any], kind: str | None) -> RecordField:
         assert codec.node is not None
         parts = codec.node.items if codec.node.kind == "union" else (codec.node,)
         plain = [part for part in parts if part.kind != "none"]
         if kind is None:
             kind = _COLUMN_KINDS.get(plain[0].kind, "object") if len(plain) == 1 else "object"
-        return RecordField(name, kind, len(plain) < len(parts), codec_for(str).encode(name), codec)
+        return RecordField(name, kind, len(plain) < len(parts), label, codec)
 
     def encode(self, columns: Sequence[FieldValues], count: int) -> tuple[bytearray, memoryview]:
         """Return the bytes of `count` records, and one offset of 64 bits more.

@@ -129,5 +129,5 @@ class RecordUnpacker:
         record = self.decode(raw_at(cells, row))
         field: FieldTarget
         for field in self.fields:
-            field.fill(place, getattr(record, field.name))
+            field.fill(place, getattr(record, field.name) if field.name else record)
         return 0
