@@ -29,7 +29,7 @@ COMMANDS: Final = {
         "List and make savepoints, check them against a program, rewrite and delete them.",
     ),
     "state": ("commands.state", "Read the state of a checkpoint."),
-    "ui": ("commands.ui", "Show jobs on a web page: checkpoints, states, key groups, the state of any key."),
+    "ui": ("commands.ui", "Show jobs on a web page: batches, checkpoints, slots, the state of any key, errors."),
 }
 
 

@@ -487,6 +487,12 @@ class Pipeline:
         """Run one micro-batch; for `writeStream.foreachBatch(pipeline)`."""
         self._runner.run_batch(df, batch_id)
 
+    @property
+    def ui_address(self) -> str | None:
+        """Where the web page of `start(…, ui=True)` is; None if there is none."""
+        page = self._runner.page
+        return None if page is None else page.address
+
     def start(
         self,
         df: DataFrame,
@@ -497,6 +503,7 @@ class Pipeline:
         trigger: Mapping[str, Any] | None = None,
         query_name: str | None = None,
         at_end: AtEnd = "wait",
+        ui: bool = False,
     ) -> StreamingQuery:
         """Start a streaming query through this pipeline.
 
@@ -511,6 +518,8 @@ class Pipeline:
             at_end: With `trigger={"availableNow": True}`, the last batch closes the windows that the watermark of the
                 last rows has reached; the others wait for the next start. With "close", all windows close, and the job
                 takes no more rows.
+            ui: Show the job on a web page on this machine, for processes of this user; `pipeline.ui_address` is where.
+                Needs the extra `ui`. It lasts as long as the process.
 
         Returns Spark's query. `pipeline.last_progress` and `pipeline.last_error` tell of its last batch.
         """
@@ -519,6 +528,8 @@ class Pipeline:
             raise StateDeclarationError("start() takes a streaming DataFrame; run() takes a static one")
         self._plan.check_complete()
         frame = self.inputs(df, **(inputs or {}))
+        if ui:
+            self._runner.show_page()
         return self._runner.start(
             frame, checkpoint, heartbeat=heartbeat, trigger=trigger, query_name=query_name, at_end=at_end
         )

@@ -25,6 +25,7 @@ from emberstate.spark.heartbeat import AtEnd, Ticks, ticks_of
 from emberstate.spark.plan.pipeline import PipelinePlan
 from emberstate.spark.slot.failure import cause_first, one_line, was_stopped
 from emberstate.spark.spark_session import missing_settings, refuse_unsupported
+from emberstate.ui.server import PageServer
 from emberstate.units import Duration
 
 if TYPE_CHECKING:
@@ -49,6 +50,8 @@ class QueryRunner:
         self.batches: BatchRunner | None = None
         #: The error of the last batch; None if it did not fail.
         self.last_error: Exception | None = None
+        #: The web page, if it was asked for.
+        self.page: PageServer | None = None
 
     def start(
         self,
@@ -75,6 +78,13 @@ class QueryRunner:
         if query_name is not None:
             writer = writer.queryName(query_name)
         return writer.start()
+
+    def show_page(self) -> None:
+        """Start the web page of the job, once; it ends with the process, so that it shows a job that failed, too."""
+        if self.page is None:
+            self.page = PageServer([self._plan.backend.open_storage()])
+            self.page.start()
+            _log.warning("Pipeline %r: its web page is at %s", self._plan.name, self.page.address)
 
     def run_batch(self, df: DataFrame, batch_id: int, ticks: Ticks | None = None) -> None:
         """Run a batch; Spark calls this by foreachBatch."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from emberstate.checkpoint.history.reader import HistoryReader
 from emberstate.checkpoint.manifest.catalogue import checkpoint_numbers, savepoint_names
 from emberstate.checkpoint.read.reader import CheckpointReader
 from emberstate.errors import StateDeclarationError
@@ -28,6 +29,8 @@ class Location:
         #: As people know it.
         self.name = storage.describe()
         self.measurements = Measurements(storage)
+        #: Keeps what it has read.
+        self.history = HistoryReader(storage)
 
     def choices(self) -> list[str]:
         """Return what `open` takes: checkpoints, newest first, then savepoints."""

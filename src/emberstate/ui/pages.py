@@ -7,9 +7,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from emberstate.ui.locations import Location
+from emberstate.ui.views.batches import batches
 from emberstate.ui.views.browser import browse
 from emberstate.ui.views.checkpoints import checkpoint, checkpoints
 from emberstate.ui.views.diff import difference
+from emberstate.ui.views.errors import errors
+from emberstate.ui.views.slots import slots
 from emberstate.ui.views.states import groups, states
 
 Parameters = Mapping[str, str]
@@ -30,8 +33,10 @@ class Page:
 
 
 PAGES: Final = (
+    Page("batches", "Batches", lambda location, given: batches(location, given.get("last", ""))),
     Page("checkpoints", "Checkpoints", lambda location, given: checkpoints(location, bool(given.get("disk")))),
     Page("checkpoint", "Checkpoint", lambda location, given: checkpoint(location, given.get("at", "")), listed=False),
+    Page("slots", "Slots", lambda location, given: slots(location)),
     Page("states", "States", lambda location, given: states(location, bool(given.get("count")))),
     Page(
         "groups",
@@ -54,4 +59,5 @@ PAGES: Final = (
         lambda location, given: difference(location, given.get("old", ""), given.get("new", "")),
         live=False,
     ),
+    Page("errors", "Errors", lambda location, given: errors(location)),
 )

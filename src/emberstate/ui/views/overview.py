@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from emberstate.checkpoint.manifest.catalogue import checkpoint_numbers, savepoint_names
 from emberstate.checkpoint.manifest.location_hints import nothing_in
@@ -13,6 +13,11 @@ from emberstate.clock import SystemClock
 from emberstate.errors import EmberstateError
 from emberstate.ui.locations import Location
 from emberstate.ui.shown import printable
+from emberstate.ui.views.batches import durations, last_failure
+
+#: Records of the history that are read, and batches of the line on a job's card.
+_RECORDS: Final = 100
+_BATCHES: Final = 80
 
 
 def overview(locations: list[Location]) -> dict[str, Any]:
@@ -27,6 +32,8 @@ def _job(location: Location) -> dict[str, Any]:
         "job": None,
         "problem": None,
         "newest": None,
+        "durations": [],
+        "failed": None,
     }
     try:
         storage = location.storage
@@ -34,6 +41,8 @@ def _job(location: Location) -> dict[str, Any]:
         about |= {"checkpoints": len(numbers), "savepoints": len(names), "pinned": len(pinned_numbers(storage))}
         if not numbers and not names:
             return about | {"problem": printable(nothing_in(storage))}
+        history = location.history.read(_RECORDS)
+        about |= {"durations": durations(history, _BATCHES), "failed": last_failure(history)}
         with location.open() as reader:
             return about | newest(reader.manifest)
     except EmberstateError as error:
