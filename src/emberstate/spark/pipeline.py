@@ -527,6 +527,14 @@ class Pipeline:
         if not df.isStreaming:
             raise StateDeclarationError("start() takes a streaming DataFrame; run() takes a static one")
         self._plan.check_complete()
+        for name, other in (inputs or {}).items():
+            if not other.isStreaming:
+                raise StateDeclarationError(
+                    f"input {name!r} is a static DataFrame, and start() takes streams. Join a static table with the "
+                    f"stream before the pipeline: df.join(table, …). Or read it as a stream, with spark.readStream, "
+                    f"and have its rows in broadcast or keyed state.",
+                    option=name, expected="a stream", found="a static DataFrame",
+                )  # fmt: skip
         frame = self.inputs(df, **(inputs or {}))
         if ui:
             self._runner.show_page()

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from emberstate.checkpoint.commit.starting_point import find_latest
-from emberstate.errors import EmberstateError
+from emberstate.errors import EmberstateError, StateDeclarationError
 from emberstate.spark.driver.batch_runner import BatchRunner
 from emberstate.spark.driver.delivery import check_sinks
 from emberstate.spark.driver.keyed_frame import input_row_types
@@ -64,6 +64,8 @@ class QueryRunner:
         at_end: AtEnd,
     ) -> StreamingQuery:
         """Start a query over all inputs; see `Pipeline.start`."""
+        from pyspark.errors import AnalysisException
+
         self._check_sinks(frame)
         self._sinks_checked = True
         ticks = ticks_of(self._plan, frame.sparkSession, checkpoint, heartbeat, trigger, at_end)
@@ -77,7 +79,15 @@ class QueryRunner:
             writer = writer.trigger(**trigger)
         if query_name is not None:
             writer = writer.queryName(query_name)
-        return writer.start()
+        try:
+            return writer.start()
+        except AnalysisException as error:
+            raise StateDeclarationError(
+                f"pipeline {self._plan.name!r}: Spark cannot run its input as a stream: {str(error).splitlines()[0]} A "
+                f"static table is joined so that the rows of the stream decide: stream.join(table, …), 'inner' or "
+                f"'left'.",
+                option="df",
+            ) from error
 
     def show_page(self) -> None:
         """Start the web page of the job, once; it ends with the process, so that it shows a job that failed, too."""
