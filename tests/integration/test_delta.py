@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import duckdb
@@ -78,6 +79,24 @@ def test_stored_files_become_the_tables_own(tmp_path: Path) -> None:
     sink.deliver(delivered(tmp_path, 1, [("ann", 4)]))
     table = deltalake.DeltaTable(tmp_path / "totals")
     assert sorted(table.to_pyarrow_table().column("total").to_pylist()) == [1, 2, 3, 4]
+
+
+def test_a_commit_is_never_rebased_on_another_drivers(tmp_path: Path) -> None:
+    """Catches: a batch that is there twice: between a driver's comparison and its commit another one delivered it."""
+    sink = DeltaSink(tmp_path / "totals", ())
+    sink.check(start())
+    made = 0
+
+    def paused(**given: Any) -> Any:
+        nonlocal made
+        made += 1
+        if made == 1:
+            es.sinks.delta(tmp_path / "totals").deliver(delivered(tmp_path, 0, [("ann", 1)]))
+        return deltalake.CommitProperties(**given)
+
+    sink._delta = SimpleNamespace(**{**vars(deltalake), "CommitProperties": paused})
+    sink.deliver(delivered(tmp_path, 0, [("ann", 1)]))
+    assert deltalake.DeltaTable(tmp_path / "totals").to_pyarrow_table().to_pylist() == [{"card": "ann", "total": 1}]
 
 
 def test_upserts_keep_the_last_row_of_a_key(tmp_path: Path) -> None:

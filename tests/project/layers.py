@@ -42,7 +42,12 @@ ROOMS = {
     "heap": (("map",), ("states",), ("columns",), ("loading", "ttl_sweep"), ("backend",)),
     "checkpoint": (("files",), ("manifest",), ("restore", "history"), ("commit", "read"), ("offline", "backends")),
     "runtime": (("rows",), ("functions",), ("operator",), ("windows", "bootstrap"), ("aggregates",)),
-    "sinks": (("parts",), ("interface", "adoption", "extras"), ("upsert",), ("delta_sink", "notebook", "parquet_sink")),
+    "sinks": (
+        ("parts",),
+        ("interface", "adoption", "extras"),
+        ("upsert",),
+        ("delta_sink", "iceberg_sink", "notebook", "parquet_sink"),
+    ),
     "ui": (
         ("shown", "keys", "neighbours", "measurements", "security"),
         ("rendering", "locations"),
@@ -80,7 +85,7 @@ THIRD_PARTY = {
     "storage": {"boto3", "botocore"},
     "checkpoint": {"cython", "pyarrow", "msgspec"},
     "runtime": {"cython", "numpy", "pyarrow", "typing_extensions"},  # the last for type checkers alone, which have it
-    "sinks": {"deltalake", "pyarrow", "pyspark"},
+    "sinks": {"deltalake", "pyarrow", "pyiceberg", "pyspark"},
     "spark": {"pyspark", "pandas", "pyarrow", "msgspec", "rich"},
     "testing": {"pyarrow", "pyspark"},  # the last for type checkers alone
     "ui": {"jinja2", "markupsafe", "msgspec", "starlette", "uvicorn"},

@@ -46,7 +46,8 @@ PUBLIC = {
         RocksDBStore RocksDBValueState
     """,
     "emberstate.sinks": """
-        ConsoleSink Delivery DeltaSink MemorySink Origin ParquetSink Part Sink Start console delta memory parquet
+        ConsoleSink Delivery DeltaSink IcebergSink MemorySink Origin ParquetSink Part Sink Start console delta iceberg
+        memory parquet
     """,
     "emberstate.spark": """
         AllWindowedStage Pipeline Progress RunResult SETTINGS WindowedStage bootstrap_savepoint ensure_java

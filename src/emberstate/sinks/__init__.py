@@ -9,6 +9,7 @@ from emberstate._exports import exported
 
 if TYPE_CHECKING:
     from emberstate.sinks.delta_sink import DeltaSink, delta
+    from emberstate.sinks.iceberg_sink import IcebergSink, iceberg
     from emberstate.sinks.interface import Delivery, Origin, Sink, Start
     from emberstate.sinks.notebook import ConsoleSink, MemorySink, console, memory
     from emberstate.sinks.parquet_sink import ParquetSink, parquet
@@ -18,6 +19,7 @@ __all__ = [
     "ConsoleSink",
     "Delivery",
     "DeltaSink",
+    "IcebergSink",
     "MemorySink",
     "Origin",
     "ParquetSink",
@@ -26,6 +28,7 @@ __all__ = [
     "Start",
     "console",
     "delta",
+    "iceberg",
     "memory",
     "parquet",
 ]
@@ -35,6 +38,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of the packa
         __name__,
         {
             "delta_sink": ["DeltaSink", "delta"],
+            "iceberg_sink": ["IcebergSink", "iceberg"],
             "interface": ["Delivery", "Origin", "Sink", "Start"],
             "notebook": ["ConsoleSink", "MemorySink", "console", "memory"],
             "parquet_sink": ["ParquetSink", "parquet"],
