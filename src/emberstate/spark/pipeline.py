@@ -9,6 +9,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
+from emberstate._html import table_html
 from emberstate.checkpoint.backends import StateBackend
 from emberstate.checkpoint.commit.retention import DEFAULT_RETAINED
 from emberstate.checkpoint.manifest.chain import DEFAULT_POLICY, ChainPolicy
@@ -119,6 +120,18 @@ class Pipeline:
         promises = self._plan.promises()
         sinks = f", sinks={promises}" if promises else ""
         return f"Pipeline({self._plan.name!r}, stages={[stage.name for stage in self._plan.stages]}{sinks})"
+
+    def _repr_html_(self) -> str:
+        """Its stages and sinks as a table, in a notebook."""
+        plan = self._plan
+        rows: list[tuple[Any, ...]] = [
+            ("stage", stage.name, type(getattr(stage, "function", stage)).__name__, ", ".join(stage.input.key_columns),
+             stage.input.event_time)
+            for stage in plan.stages
+        ]  # fmt: skip
+        rows += [("sink", output, sink, None, None) for output, sinks in plan.promises().items() for sink in sinks]
+        columns = ("", "name", "what", "key", "event time")
+        return table_html(f"Pipeline {plan.name}, {plan.backend!r}", columns, rows, len(rows))
 
     @property
     def name(self) -> str:

@@ -10,6 +10,9 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from emberstate._html import facts_html
+from emberstate.units import size_text
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
@@ -60,6 +63,27 @@ class Progress:
                 plain[name] = dict(value)
         plain["watermark"] = None if self.watermark is None else self.watermark.isoformat()
         return plain
+
+    def _repr_html_(self) -> str:
+        """The batch as a table, in a notebook."""
+        late = f", {self.late_rows} late" if self.late_rows else ""
+        nulls = f", {self.null_keys} null keys" if self.null_keys else ""
+        held = f" (held by {self.watermark_held_by})" if self.watermark_held_by else ""
+        return facts_html(
+            f"{self.pipeline}: batch {self.batch}{' delivered again' if self.redelivered else ''}",
+            [
+                ("checkpoint", self.checkpoint),
+                ("rows in", f"{self.rows_in}{late}{nulls}"),
+                ("rows out", ", ".join(f"{rows} {name}" for name, rows in self.rows_out.items()) or "0"),
+                ("timers fired", self.timers_fired),
+                ("slots", ", ".join(f"{count} {how}" for how, count in self.slots.items() if count) or "none ran"),
+                ("state", f"{self.state_entries} entries, stored {size_text(self.state_bytes)}"),
+                ("delta", size_text(self.delta_bytes)),
+                ("watermark", None if self.watermark is None else f"{self.watermark}{held}"),
+                *((f"counter {name}", value) for name, value in self.counters.items()),
+                ("seconds", ", ".join(f"{part} {value:.3f}" for part, value in self.seconds.items())),
+            ],
+        )
 
     def __str__(self) -> str:
         out = ", ".join(f"{rows} {name}" for name, rows in self.rows_out.items()) or "0"

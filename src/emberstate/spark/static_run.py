@@ -11,10 +11,12 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
+from emberstate._html import cell_text
 from emberstate.errors import StateDeclarationError
 from emberstate.runtime.rows.columns import INPUT_COLUMN, MICROS_COLUMN, ROW_COLUMNS, quoted
 from emberstate.spark.driver.batch_runner import BatchRunner
@@ -32,6 +34,9 @@ if TYPE_CHECKING:
 
 #: How long a slot of a run waits for the next batch.
 _SLOT_IDLE: Final = timedelta(seconds=20)
+#: Shows how many batches are done; the present one counts in part.
+Update = Callable[[float], None]
+
 #: How often the bar is drawn.
 _SECONDS: Final = 0.25
 
@@ -134,12 +139,11 @@ def _split(plan: PipelinePlan, df: DataFrame, batches: int) -> Iterator[DataFram
 
 @contextlib.contextmanager
 def _bar(spark: SparkSession, name: str, batches: int) -> Iterator[Any]:
-    """A progress bar on the terminal: batches done, and Spark's share of the present one."""
+    """A progress bar on the terminal or in the notebook: batches done, and Spark's share of the present one."""
     from rich.console import Console
-    from rich.progress import Progress as Bar
 
     console = Console(stderr=True)
-    if not console.is_terminal:
+    if not console.is_terminal and not console.is_jupyter:
         yield lambda: None
         return
     tracker = spark.sparkContext.statusTracker()
@@ -150,15 +154,14 @@ def _bar(spark: SparkSession, name: str, batches: int) -> Iterator[Any]:
         nonlocal done
         done += 1
 
-    with Bar(console=console, transient=True) as bar:
-        task = bar.add_task(name, total=float(batches))
+    with (notebook_bar if console.is_jupyter else _terminal_bar)(name, batches) as update:
 
         def draw() -> None:
             while not stop.wait(_SECONDS):
                 stages = [info for ident in tracker.getActiveStageIds() if (info := tracker.getStageInfo(ident))]
                 tasks = sum(info.numTasks for info in stages)
                 share = sum(info.numCompletedTasks for info in stages) / tasks if tasks else 0.0
-                bar.update(task, completed=done + 0.9 * share)
+                update(done + 0.9 * share)
 
         thread = threading.Thread(target=draw, daemon=True, name="emberstate-progress")
         thread.start()
@@ -167,3 +170,38 @@ def _bar(spark: SparkSession, name: str, batches: int) -> Iterator[Any]:
         finally:
             stop.set()
             thread.join()
+            update(done)
+
+
+@contextlib.contextmanager
+def _terminal_bar(name: str, batches: int) -> Iterator[Update]:
+    from rich.console import Console
+    from rich.progress import Progress as Bar
+
+    with Bar(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(name, total=float(batches))
+        yield lambda completed: bar.update(task, completed=completed)
+
+
+@contextlib.contextmanager
+def notebook_bar(name: str, batches: int) -> Iterator[Update]:
+    """A bar below the cell, of HTML alone: rich's own needs ipywidgets, which many notebooks lack.
+
+    It stays when the run is over, and says how far it came.
+    """
+    notebook = import_module("IPython.display")
+
+    def picture(completed: float) -> Any:
+        text = f"{cell_text(name)}: {int(completed)} of {batches} batches"
+        return notebook.HTML(f'<progress value="{completed:.3f}" max="{batches}"></progress> {text}')
+
+    last = 0.0
+    shown = notebook.display(picture(0), display_id=True)
+
+    def update(completed: float) -> None:
+        nonlocal last
+        if completed != last:
+            last = completed
+            shown.update(picture(completed))
+
+    yield update

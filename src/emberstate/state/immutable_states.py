@@ -16,8 +16,10 @@ emberstate.errors.StateTypeError: put() on read-only map state: ...
 from __future__ import annotations
 
 from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping
-from typing import Any, Generic, NoReturn, TypeVar
+from itertools import islice
+from typing import Any, Final, Generic, NoReturn, TypeVar
 
+from emberstate._html import table_html
 from emberstate.codec import Codec
 from emberstate.errors import StateTypeError
 from emberstate.state.states import (
@@ -32,6 +34,9 @@ from emberstate.state.states import (
 T = TypeVar("T")
 K = TypeVar("K")
 V = TypeVar("V")
+
+#: How many elements a text shows.
+_SHOWN: Final = 5
 
 
 def _refused(method: str, kind: str) -> Callable[..., NoReturn]:
@@ -49,7 +54,28 @@ def _refused(method: str, kind: str) -> Callable[..., NoReturn]:
     return refuse
 
 
-class _Content(Generic[T]):
+class _Preview:
+    """Shows what a read-only state holds: in a notebook as a table, its first rows only."""
+
+    __slots__ = ()
+
+    def _rows(self) -> tuple[str, Iterable[tuple[Any, ...]], int]:
+        """The names of the columns, the rows, and how many there are."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        columns, rows, count = self._rows()
+        shown = [row if len(row) > 1 else row[0] for row in islice(rows, _SHOWN)]
+        more = f", {count - _SHOWN} more" if count > _SHOWN else ""
+        return f"<{type(self).__name__} of {columns}: {shown!r}{more}>"
+
+    def _repr_html_(self) -> str:
+        columns, rows, count = self._rows()
+        texts = ([repr(cell) for cell in row] for row in rows)
+        return table_html(type(self).__name__, columns.split(", "), texts, count)
+
+
+class _Content(_Preview, Generic[T]):
     """One value or accumulator, copied in and out."""
 
     __slots__ = ("_codec", "_content")
@@ -60,6 +86,9 @@ class _Content(Generic[T]):
 
     def _copy(self) -> T | None:
         return None if self._content is None else self._codec.copy(self._content)
+
+    def _rows(self) -> tuple[str, Iterable[tuple[Any, ...]], int]:
+        return "value", () if self._content is None else ((self._content,),), int(self._content is not None)
 
 
 class ImmutableValueState(_Content[T], ValueState[T]):
@@ -75,7 +104,7 @@ class ImmutableValueState(_Content[T], ValueState[T]):
     clear = _refused("clear", "value")
 
 
-class ImmutableListState(ListState[T]):
+class ImmutableListState(_Preview, ListState[T]):
     """A read-only list."""
 
     __slots__ = ("_codec", "_elements")
@@ -95,6 +124,9 @@ class ImmutableListState(ListState[T]):
     def __len__(self) -> int:
         return len(self._elements)
 
+    def _rows(self) -> tuple[str, Iterable[tuple[Any, ...]], int]:
+        return "value", ((element,) for element in self._elements), len(self._elements)
+
     def __iter__(self) -> Iterator[T]:
         return iter(self.get())
 
@@ -104,7 +136,7 @@ class ImmutableListState(ListState[T]):
     clear = _refused("clear", "list")
 
 
-class ImmutableMapState(MapState[K, V]):
+class ImmutableMapState(_Preview, MapState[K, V]):
     """A read-only map."""
 
     __slots__ = ("_codec", "_pairs")
@@ -122,6 +154,9 @@ class ImmutableMapState(MapState[K, V]):
 
     def __len__(self) -> int:
         return len(self._pairs)
+
+    def _rows(self) -> tuple[str, Iterable[tuple[Any, ...]], int]:
+        return "user key, value", self._pairs.items(), len(self._pairs)
 
     def contains(self, key: K) -> bool:
         """Whether the user key is there."""

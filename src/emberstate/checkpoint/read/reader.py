@@ -24,6 +24,7 @@ from typing import Any, Final, Self
 
 import pyarrow as pa
 
+from emberstate._html import table_html
 from emberstate.checkpoint.files.meta import TIMERS_PREFIX, StoredState
 from emberstate.checkpoint.files.reader import StateFileReader
 from emberstate.checkpoint.manifest.catalogue import (
@@ -282,6 +283,16 @@ class CheckpointReader:
         if self._pin is not None:
             self._pin.release()
             self._pin = None
+
+    def _repr_html_(self) -> str:
+        """The states of the checkpoint with their types, in a notebook."""
+        rows = [
+            (operator, stored.address, stored.kind, None if stored.type is None else stored.type.label)
+            for operator in ([] if self._closed else self.operators)
+            for stored in self.states(operator)
+        ]
+        title = f"{self.manifest.describe()}{', closed' if self._closed else ''}"
+        return table_html(title, ("operator", "state", "kind", "type"), rows, len(rows))
 
     def __enter__(self) -> Self:
         return self

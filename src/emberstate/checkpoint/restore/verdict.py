@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Final, Literal
 
+from emberstate._html import table_html
 from emberstate.checkpoint.files.meta import StoredState
 from emberstate.checkpoint.manifest.decisions import NO_PAST_CHOICES, FileDecisions, PastChoices
 from emberstate.errors import Place, RestoreRefusedError
@@ -96,6 +97,11 @@ class RestoreVerdict:
             "problems": [problem.to_dict() for problem in self.problems],
             "states": [state.to_dict() for state in self.states],
         }
+
+    def _repr_html_(self) -> str:
+        """The same for a notebook."""
+        rows = [(state.name, state.kind, str(state)) for state in (*self.problems, *self.states)]
+        return table_html(f"Restore: {self.kind}", ("state", "verdict", "why, and what to do"), rows, len(rows))
 
     def __str__(self) -> str:
         """Return a table with a line for each state, problems first."""
