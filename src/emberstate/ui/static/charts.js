@@ -19,7 +19,8 @@
     if (value === null || value === undefined) return "–";
     if (value < 1) return `${Math.round(value * 1000)} ms`;
     if (value < 120) return `${+value.toFixed(2)} s`;
-    return value < 7200 ? `${+(value / 60).toFixed(1)} min` : `${+(value / 3600).toFixed(1)} h`;
+    if (value < 7200) return `${+(value / 60).toFixed(1)} min`;
+    return value < 172800 ? `${+(value / 3600).toFixed(1)} h` : `${+(value / 86400).toFixed(1)} d`;
   }
   const count = (value) => (value === null || value === undefined ? "–" : value.toLocaleString("en").replaceAll(",", "\u202f"));
 
