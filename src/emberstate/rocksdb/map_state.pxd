@@ -1,5 +1,6 @@
 from emberstate.rocksdb.current_entry cimport CurrentEntry
 from emberstate.rocksdb.pair_access cimport PairAccess
+from emberstate.state.cells.scalars cimport ScalarEncoder
 from emberstate.state.internal_states cimport InternalMapState
 from emberstate.state.key_context cimport KeyContext
 
@@ -7,6 +8,6 @@ cdef class RocksDBMapState(InternalMapState):
     cdef readonly object table
     cdef CurrentEntry entry
     cdef PairAccess pairs
-    cdef object encode
+    cdef ScalarEncoder user_keys
+    cdef ScalarEncoder user_values
     cdef object decode
-    cdef object encode_user_key

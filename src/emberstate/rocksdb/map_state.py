@@ -20,6 +20,7 @@ except ImportError:
 from emberstate.errors import CodecError, StateTypeError
 from emberstate.rocksdb.current_entry import CurrentEntry
 from emberstate.rocksdb.pair_access import PairAccess
+from emberstate.state.cells.scalars import ScalarEncoder, encoder_of
 from emberstate.state.internal_states import InternalMapState
 from emberstate.state.key_context import KeyContext
 
@@ -33,23 +34,23 @@ _ABSENT: Final = object()
 class RocksDBMapState(InternalMapState):
     """A map in RocksDB; `size` is O(user keys)."""
 
-    __slots__ = ("decode", "encode", "encode_user_key", "entry", "pairs", "table")
+    __slots__ = ("decode", "entry", "pairs", "table", "user_keys", "user_values")
 
     table: RocksDBStateTable
     entry: CurrentEntry
     pairs: PairAccess
-    encode: Callable[[Any], bytes]
+    user_keys: ScalarEncoder
+    user_values: ScalarEncoder
     decode: Callable[[bytes], Any]
-    encode_user_key: Callable[[Any], bytes]
 
     def __init__(self, table: RocksDBStateTable, namespace: Hashable) -> None:
         assert table.user_key_codec is not None
         self.table = table
         self.entry = table.entry(namespace)
         self.pairs = table.tables.store.pairs
-        self.encode = table.encode
-        self.decode = table.decode
-        self.encode_user_key = table.user_key_codec.encode
+        self.user_keys = encoder_of(table.user_key_codec)
+        self.user_values = table.encode_present
+        self.decode = table.decode_present
 
     def with_namespace(self, namespace: Hashable) -> RocksDBMapState:
         """The same state, bound to another namespace."""
@@ -57,15 +58,15 @@ class RocksDBMapState(InternalMapState):
 
     def get(self, user_key: Any) -> Any:
         """Return the user value, or None. The caller owns it."""
-        data = self.pairs.get(self.entry.current() + self.encode_user_key(user_key))
-        return None if data is None else self.decode(data)
+        data = self.pairs.get(self.entry.current() + self.user_keys.encode(user_key))
+        return self.decode(data) if data else None  # None itself is no bytes
 
     def put(self, user_key: Any, user_value: Any) -> None:
         """Set the value of a user key."""
         prefix: bytes = self.entry.current()
-        raw: bytes = prefix + self.encode_user_key(user_key)
+        raw: bytes = prefix + self.user_keys.encode(user_key)
         try:
-            data = self.encode(user_value)
+            data = b"" if user_value is None else self.user_values.encode(user_value)
         except (StateTypeError, CodecError) as error:
             raise self.table.refusal(error) from None
         if self.table.walking:
@@ -77,7 +78,7 @@ class RocksDBMapState(InternalMapState):
     def remove(self, user_key: Any) -> bool:
         """Remove a user key; returns whether it existed."""
         prefix: bytes = self.entry.current()
-        raw: bytes = prefix + self.encode_user_key(user_key)
+        raw: bytes = prefix + self.user_keys.encode(user_key)
         if self.pairs.get(raw) is None:
             return False
         if self.table.walking:
@@ -87,7 +88,7 @@ class RocksDBMapState(InternalMapState):
 
     def contains(self, user_key: Any) -> bool:
         """Whether the user key exists."""
-        return self.pairs.get(self.entry.current() + self.encode_user_key(user_key)) is not None
+        return self.pairs.get(self.entry.current() + self.user_keys.encode(user_key)) is not None
 
     def size(self) -> int:
         """The number of user keys; O(user keys)."""
@@ -128,7 +129,7 @@ def _walk(table: Any, prefix: bytes) -> Iterator[Any]:
         cursor.check()
         yield _ABSENT
         return
-    decode_user_key, decode = table.user_key_codec.decode, table.decode
+    decode_user_key, decode = table.user_key_codec.decode, table.decode_present
     start: cython.Py_ssize_t = len(prefix)
     generation: cython.Py_ssize_t = pairs.generation
     structure = table.structure
@@ -152,7 +153,7 @@ def _walk(table: Any, prefix: bytes) -> Iterator[Any]:
             user_key = decode_user_key(raw[start:])
             advance()
             raw = next_key()
-            yield user_key, decode(data)
+            yield user_key, decode(data) if data else None
     finally:
         table.walking -= 1
         if not table.walking:

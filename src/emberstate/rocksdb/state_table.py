@@ -28,6 +28,7 @@ from emberstate.rocksdb.raw_keys import (
     table_prefix,
 )
 from emberstate.rocksdb.store import Point, RocksDBStore
+from emberstate.state.cells.scalars import ScalarEncoder, encoder_of
 from emberstate.state.changes import EntryChange, Op
 from emberstate.state.descriptors import ListStateDescriptor, MapStateDescriptor, StateDescriptor
 from emberstate.state.key_bytes import key_bytes
@@ -62,8 +63,8 @@ class RocksDBStateTable:
     """The pairs of one state."""
 
     __slots__ = (
-        "decode", "disturbances", "encode", "gained", "label", "name", "namespace_codec", "number", "prefix", "shape",
-        "structure", "tables", "user_key_codec", "walking",
+        "decode", "decode_present", "disturbances", "encode", "encode_present", "gained", "label", "name",
+        "namespace_codec", "number", "prefix", "shape", "structure", "tables", "user_key_codec", "walking",
     )  # fmt: skip
 
     def __init__(
@@ -89,6 +90,10 @@ class RocksDBStateTable:
         self.namespace_codec = namespace_codec
         self.user_key_codec = user_key_codec
         self.encode, self.decode = _value_functions(codec, stamped=stamped, optional=shape == MAP)
+        #: The same for user values of a map that are not None: those are no bytes.
+        self.encode_present, self.decode_present = ScalarEncoder(self.encode, None), self.decode
+        if codec is not None and not stamped:
+            self.encode_present, self.decode_present = encoder_of(codec), codec.decode
         #: Iterations over maps that are under way; while there are any, writes are noted for them.
         self.walking = 0
         #: Entry prefix → how often the map gained or lost a user key during iterations.
