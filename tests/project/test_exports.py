@@ -46,7 +46,8 @@ PUBLIC = {
         RocksDBStore RocksDBValueState
     """,
     "emberstate.sinks": """
-        ConsoleSink Delivery DeltaSink IcebergSink MemorySink Origin ParquetSink Part Sink Start console delta iceberg
+        ConsoleSink Delivery DeltaSink IcebergSink KafkaSink MemorySink Origin ParquetSink Part Sink Start console
+        delta iceberg kafka
         memory parquet
     """,
     "emberstate.spark": """

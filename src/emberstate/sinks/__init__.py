@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from emberstate.sinks.delta_sink import DeltaSink, delta
     from emberstate.sinks.iceberg_sink import IcebergSink, iceberg
     from emberstate.sinks.interface import Delivery, Origin, Sink, Start
+    from emberstate.sinks.kafka_sink import KafkaSink, kafka
     from emberstate.sinks.notebook import ConsoleSink, MemorySink, console, memory
     from emberstate.sinks.parquet_sink import ParquetSink, parquet
     from emberstate.sinks.parts import Part
@@ -20,6 +21,7 @@ __all__ = [
     "Delivery",
     "DeltaSink",
     "IcebergSink",
+    "KafkaSink",
     "MemorySink",
     "Origin",
     "ParquetSink",
@@ -29,6 +31,7 @@ __all__ = [
     "console",
     "delta",
     "iceberg",
+    "kafka",
     "memory",
     "parquet",
 ]
@@ -40,6 +43,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of the packa
             "delta_sink": ["DeltaSink", "delta"],
             "iceberg_sink": ["IcebergSink", "iceberg"],
             "interface": ["Delivery", "Origin", "Sink", "Start"],
+            "kafka_sink": ["KafkaSink", "kafka"],
             "notebook": ["ConsoleSink", "MemorySink", "console", "memory"],
             "parquet_sink": ["ParquetSink", "parquet"],
             "parts": ["Part"],

@@ -18,7 +18,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from emberstate.checkpoint.backends import FsStateBackend
 from emberstate.checkpoint.manifest.layout import new_id, output_path
@@ -93,6 +93,7 @@ def check_sink(
     directory: str | os.PathLike[str],
     *,
     kills: int = 6,
+    atomic: Literal["batch", "part"] = "batch",
     spark: SparkSession | None = None,
 ) -> None:
     """Raise `AssertionError` if a sink breaks what it promises.
@@ -103,9 +104,10 @@ def check_sink(
         read: All rows of the target of a name, as tuples of (key string, value bigint), in any order.
         directory: Where stored outputs go; it should be empty.
         kills: The number of points at which a process is killed.
+        atomic: What a failure must leave whole: a batch, or, with "part", the rows of each slot.
         spark: The session, for sinks that use `delivery.frame()`, or whose check needs one.
     """
-    suite = _Suite(make, read, Path(directory), spark)
+    suite = _Suite(make, read, Path(directory), spark, atomic)
     suite.batches_come_once()
     suite.a_new_query_is_not_skipped()
     suite.a_task_that_fails_is_run_again()
@@ -122,12 +124,18 @@ class _Suite:
     """The checks, each on a target of its own."""
 
     def __init__(
-        self, make: Callable[[str], Sink], read: Callable[[str], Rows], directory: Path, spark: SparkSession | None
+        self,
+        make: Callable[[str], Sink],
+        read: Callable[[str], Rows],
+        directory: Path,
+        spark: SparkSession | None,
+        atomic: str,
     ) -> None:
         self._make = make
         self._read = read
         self._directory = directory
         self._spark = spark
+        self._atomic = atomic
 
     def batches_come_once(self) -> None:
         sink, origin = self._start("once"), _origin("once")
@@ -248,11 +256,14 @@ class _Suite:
         )
 
     def _expect_at_most(self, name: str, batches: Sequence[int], sink: Sink) -> None:
-        """What a failure leaves is whole batches, each at most once."""
+        """What a failure leaves is whole, each batch or part at most once."""
         if sink.promise.startswith("exactly-once"):
             found = Counter(tuple(row) for row in self._read(name))
-            wrong = [batch for batch in batches if 0 < sum(found[row] for row in _rows(batch)) != len(_rows(batch))]
-            assert not wrong, f"a failure left parts of batches {wrong}"
+            wholes = [_rows(batch) for batch in batches]
+            if self._atomic == "part":
+                wholes = [rows[first : first + 3] for rows in wholes for first in (0, 3)]
+            wrong = [rows for rows in wholes if 0 < sum(found[row] for row in rows) != len(rows)]
+            assert not wrong, f"a failure left some rows of {wrong}"
 
 
 def _rows(batch: int) -> list[tuple[str, int]]:
