@@ -49,6 +49,25 @@ def print_json(data: Any) -> None:
     sys.stdout.write(msgspec.json.format(encoded, indent=2).decode() + "\n")
 
 
+def with_old_sizes(data: Any) -> Any:
+    """Add to every size the name it had up to version 0.1, `bytes` or `file_bytes`. Deprecated; ends with 0.3.
+
+    >>> with_old_sizes([{"stored_bytes": 3}, {"live_bytes": 1, "stored_bytes": 2}])
+    [{'bytes': 3, 'stored_bytes': 3}, {'bytes': 1, 'live_bytes': 1, 'file_bytes': 2, 'stored_bytes': 2}]
+    """
+    if isinstance(data, list | tuple):
+        return [with_old_sizes(item) for item in data]
+    if not isinstance(data, dict):
+        return data
+    found: dict[str, Any] = {}
+    for name, value in data.items():
+        if name in ("live_bytes", "retained_bytes", "stored_bytes"):
+            old = "file_bytes" if name == "stored_bytes" and "live_bytes" in data else "bytes"
+            found.setdefault(old, value)
+        found[name] = with_old_sizes(value)
+    return found
+
+
 def print_line(text: str = "") -> None:
     """Print a line of the result."""
     sys.stdout.write(text + "\n")

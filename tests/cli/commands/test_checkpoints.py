@@ -69,6 +69,8 @@ def test_ls(cli: Run, own_location: Path) -> None:
     manifest = own_location / "checkpoints" / "000000000002" / "manifest"
     manifest.write_bytes(manifest.read_bytes()[:-1] + b"?")
     found = cli("checkpoints", "ls", own_location, "--json").json
+    for item in (*found["checkpoints"][1:], *found["savepoints"]):
+        assert item.pop("bytes") == item["stored_bytes"]  # the name that it had
     sizes = [item.pop("stored_bytes") for item in (*found["checkpoints"][1:], *found["savepoints"])]
     deltas = [item.pop("delta_bytes") for item in (*found["checkpoints"][1:], *found["savepoints"])]
     assert sizes[0] < sizes[1] == sizes[2]
@@ -214,7 +216,7 @@ def test_du(cli: Run, own_location: Path) -> None:
     folders = sum(folder["retained_bytes"] for folder in found["folders"])
     assert found["retained_bytes"] == sum(sizes.values()) == folders
     saved = sum(size for path, size in sizes.items() if path.parts[0] == "savepoints")
-    assert found["savepoints"] == [{"name": "one", "retained_bytes": saved}]
+    assert found["savepoints"] == [{"name": "one", "retained_bytes": saved, "bytes": saved}]
     assert found["collectable_bytes"] == 1000 + sizes[Path("claims/000001")]
     assert all(item["alone_bytes"] < item["retained_bytes"] for item in found["checkpoints"])
     assert "would free" in cli("checkpoints", "du", own_location).out

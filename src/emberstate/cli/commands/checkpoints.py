@@ -22,7 +22,16 @@ from emberstate.checkpoint.read.summaries import checkpoint_summaries, savepoint
 from emberstate.cli.commands.diff import diff
 from emberstate.cli.commands.disk_usage import du, gc
 from emberstate.cli.commands.plot import plot_checkpoints
-from emberstate.cli.console import Refused, finish, note, print_json, print_line, print_table, progress
+from emberstate.cli.console import (
+    Refused,
+    finish,
+    note,
+    print_json,
+    print_line,
+    print_table,
+    progress,
+    with_old_sizes,
+)
 from emberstate.cli.exit_codes import PROBLEM
 from emberstate.cli.selection import checkpoint_options, json_option, location_argument, open_location, open_reader
 from emberstate.cli.watch import watch_option
@@ -55,8 +64,8 @@ def list_all(location: str, as_json: bool) -> None:
             {
                 "location": storage.describe(),
                 "incarnation": newest(storage),
-                "checkpoints": found,
-                "savepoints": saved,
+                "checkpoints": with_old_sizes(found),
+                "savepoints": with_old_sizes(saved),
             }
         )
         return
@@ -91,7 +100,7 @@ def show(location: str, checkpoint: int | None, savepoint: str | None, as_json: 
     with open_reader(location, checkpoint, savepoint) as reader:
         manifest = reader.manifest
     if as_json:
-        print_json({"summary": summary(manifest), "manifest": plain(manifest)})
+        print_json({"summary": with_old_sizes(summary(manifest)), "manifest": plain(manifest)})
         return
     for name, value in facts(manifest):
         print_line(f"{name:<16}{value}")

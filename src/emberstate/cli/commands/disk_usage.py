@@ -25,7 +25,7 @@ from emberstate.checkpoint.manifest.layout import manifest_path
 from emberstate.checkpoint.manifest.model import Manifest
 from emberstate.checkpoint.read.sizes import file_sizes, retained_sizes
 from emberstate.checkpoint.restore.operators import OperatorSpec
-from emberstate.cli.console import Refused, print_json, print_line, print_table, progress
+from emberstate.cli.console import Refused, print_json, print_line, print_table, progress, with_old_sizes
 from emberstate.cli.selection import json_option, location_argument, open_location
 from emberstate.cli.watch import watch_option
 from emberstate.clock import Clock, SystemClock
@@ -52,7 +52,7 @@ def du(location: str, retained: int, as_json: bool) -> None:
     found = retained_sizes(storage, _sizes(storage, storage.list()))
     free = _freed(plan_collection(storage, retained), found.files)
     if as_json:
-        print_json(
+        print_json(with_old_sizes(
             {
                 "location": storage.describe(),
                 "retained_bytes": found.total,
@@ -67,7 +67,7 @@ def du(location: str, retained: int, as_json: bool) -> None:
                 "savepoints": [{"name": name, "retained_bytes": size} for name, size in found.savepoints.items()],
                 "collectable_bytes": free,
             }
-        )
+        ))  # fmt: skip
         return
     rows = [(name, size.files, size_text(size.bytes)) for name, size in found.folders.items()]
     rows.append(("all", len(found.files), size_text(found.total)))

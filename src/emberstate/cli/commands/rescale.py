@@ -13,7 +13,7 @@ from emberstate.checkpoint.manifest.chain import repartition
 from emberstate.checkpoint.manifest.model import Operator
 from emberstate.checkpoint.read.reader import CheckpointReader
 from emberstate.checkpoint.read.usage import Usage, state_usage
-from emberstate.cli.console import print_json, print_line, print_table, progress
+from emberstate.cli.console import print_json, print_line, print_table, progress, with_old_sizes
 from emberstate.cli.selection import (
     checkpoint_options,
     chosen,
@@ -63,7 +63,7 @@ def rescale(
             "slots": slots,
         }
     if as_json:
-        print_json(result)
+        print_json(with_old_sizes(result))
         return
     print_line(
         f"operator {found.name!r}: from {found.parallelism} to {parallelism} slots; {result['moved_key_groups']} of "

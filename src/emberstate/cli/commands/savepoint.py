@@ -21,7 +21,7 @@ from emberstate.checkpoint.restore.choices import RestoreChoices
 from emberstate.checkpoint.restore.operators import OperatorSpec, judge, opened_operators
 from emberstate.checkpoint.restore.verdict import RestoreVerdict, StateVerdict
 from emberstate.cli.commands.savepoint_list import describe, list_savepoints, rm
-from emberstate.cli.console import Refused, finish, note, print_json, print_line, print_table, progress
+from emberstate.cli.console import Refused, finish, note, print_json, print_line, print_table, progress, with_old_sizes
 from emberstate.cli.exit_codes import PROBLEM
 from emberstate.cli.selection import (
     checkpoint_options,
@@ -94,7 +94,7 @@ def _pinned(storage: Storage, number: int | None) -> CheckpointReader:
 def _print_saved(saved: Manifest, source: Manifest, destination: Storage, name: str, as_json: bool) -> None:
     numbers = summary(saved)
     if as_json:
-        print_json({"location": destination.describe(), "name": name, **numbers})
+        print_json({"location": destination.describe(), "name": name, **with_old_sizes(numbers)})
         return
     batch = "before the first batch" if saved.batch is None else f"after batch {saved.batch.id}"
     print_line(

@@ -15,7 +15,7 @@ from emberstate.checkpoint.read.usage import StateUsage, Usage, state_usage
 from emberstate.cli.commands.export import export
 from emberstate.cli.commands.plot import plot_state
 from emberstate.cli.commands.state_keys import state_keys
-from emberstate.cli.console import finish, print_json, print_line, print_table, progress
+from emberstate.cli.console import finish, print_json, print_line, print_table, progress, with_old_sizes
 from emberstate.cli.exit_codes import PROBLEM
 from emberstate.cli.keys import parse_key
 from emberstate.cli.selection import (
@@ -66,7 +66,7 @@ def list_states(
                     if item["operator"] == name:
                         item.update(_amounts(usage.states[item["state"]]))
         if as_json:
-            print_json({**chosen(reader.manifest), "states": found})
+            print_json({**chosen(reader.manifest), "states": with_old_sizes(found)})
             return
     columns = ["operator", "state", "kind", "type", "user_key", "ttl", "codec"]
     columns += ["entries", "cells", "live_bytes"] if count else []
@@ -174,7 +174,7 @@ def top(
             ],
         }
     if as_json:
-        print_json(result)
+        print_json(with_old_sizes(result))
         return
     numbers = ("entries", "cells", "live", "share", "key group")
     total = max(1, usage.total().bytes)
