@@ -3,6 +3,9 @@
 Every contender runs in a process of its own (`spark_contender`) over the same files, all of them in turn, `ROUNDS`
 times; state is durable and the output is written as Parquet. The first batches, in which processes start and code is
 compiled, do not count. What is compared are medians of the others; the spread is that of the rounds.
+
+Then, without Spark, what a row costs that is counted in tumbling windows, beside a plain function that counts the rows
+of each key: CPU time of one operator.
 """
 
 from __future__ import annotations
@@ -15,8 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.measure import Target, print_table, save
+from benchmarks.measure import Target, print_table, save, side_by_side
 from benchmarks.spark_pipeline import KEYS, Runs
+from benchmarks.windows import TUMBLING, Count, WithKey, batch_of, run
+from emberstate.runtime.functions.declared_states import value_state
+from emberstate.runtime.functions.function import KeyedProcessFunction
+from emberstate.runtime.windows import window
 
 ROUNDS = 2
 OURS = "declared count"
@@ -26,6 +33,19 @@ SIZES = ((200_000, 40, 20), (1_000_000, 20, 10))
 #: What our time should be at most, of the time of each of theirs.
 LIMITS = ((1 / 1.7, 1.0), (1 / 1.2, 1 / 0.7))
 LIMITS_SKEWED = (1 / 1.2, None)
+#: What a row may cost in a window, of its cost without.
+LIMIT_WINDOWS = 2.0
+ROWS_IN_WINDOWS = 40_000
+
+
+class PlainCount(KeyedProcessFunction):
+    """Counts the rows of a key."""
+
+    count = value_state(int, default=0)
+
+    def process_element(self, row: Any, ctx: Any) -> Any:
+        """One more."""
+        self.count.update(self.count.value() + 1)
 
 
 def main() -> None:
@@ -41,6 +61,7 @@ def main() -> None:
         skewed = [_skewed(runs, rows) for _ in range(batches)]
         title = f"{rows} rows per batch, half of them of one key"
         targets += _compare(title, runs, skewed, warm, LIMITS_SKEWED, results)
+    targets += window_functions(ROWS_IN_WINDOWS, 5, results)
     save("aggregates", ROUNDS, results, targets)
 
 
@@ -84,6 +105,20 @@ def _compare(
         if limit is not None:
             targets.append(Target(f"{title}: time of {name}", statistics.median(ratios), limit))
     return targets
+
+
+def window_functions(rows: int, rounds: int, results: dict[str, Any]) -> list[Target]:
+    """What a row costs in windows, against the plain function."""
+    batch = batch_of(rows)
+    mine, other, ratio = side_by_side(
+        lambda _: run(window(TUMBLING).aggregate(Count(), function=WithKey()), batch),
+        lambda _: run(PlainCount(), batch),
+        rounds,
+    )
+    found = {"µs": mine / rows * 1e6, "µs of the plain function": other / rows * 1e6, "ratio": ratio}
+    print_table("A window function, per row", list(found), [list(found.values())])
+    results["a window function, per row"] = found
+    return [Target("a window function, per row: cost of the plain function", ratio, LIMIT_WINDOWS)]
 
 
 if __name__ == "__main__":

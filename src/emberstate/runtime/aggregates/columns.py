@@ -17,6 +17,7 @@ from emberstate.heap.columns.column_table import ColumnTable
 from emberstate.heap.columns.folds import distinct_rows
 from emberstate.heap.columns.layout import Array, Column
 from emberstate.runtime.aggregates.column_plan import ColumnPlan, FoldError
+from emberstate.runtime.aggregates.key_columns import decode_keys
 from emberstate.runtime.aggregates.spec import AggregateSpec
 from emberstate.runtime.rows.arrow_rows import arrow_schema, write
 from emberstate.state.cells.keys import encode_keys
@@ -108,6 +109,9 @@ class ColumnAggregates:
 
     def keys_of(self, rows: Array) -> list[pa.Array]:
         """The keys of rows, as columns."""
+        decoded = decode_keys(*self._table.store.index.keys(rows), self._table.context.key_schema)
+        if decoded is not None:
+            return decoded
         found = [self._table.key_of(row) for row in rows.tolist()]
         types = [self._spec.partial.columns[self._spec.partial.position(name)].type for name in self._keys]
         parts = [found] if len(types) == 1 else [list(part) for part in zip(*found, strict=True)]
