@@ -6,6 +6,7 @@ import contextlib
 import functools
 import itertools
 import multiprocessing
+import os
 import stat
 import sys
 from pathlib import Path
@@ -114,7 +115,9 @@ def test_stored_files_are_adopted(tmp_path: Path) -> None:
     first = delivery(tmp_path, 0)
     stored = first.parts[0].parquet_file()
     assert stored is not None
+    os.utime(stored, (0, 0))
     sink.deliver(first)
+    assert stored.stat().st_mtime > 0, "as old as the checkpoint: a table's VACUUM would take it for a leftover"
     files = sorted((tmp_path / "words" / "batch=0").iterdir())
     assert [file.name for file in files] == ["part-00000.parquet", "part-00001.parquet"]
     assert files[0].samefile(stored), "not adopted"

@@ -67,6 +67,7 @@ def adopt(stored: Path, target: Path, mode: int) -> None:
         with contextlib.suppress(OSError):  # another file system, or one without links: a copy says what is wrong
             target.hardlink_to(stored)
             target.chmod(mode)
+            os.utime(target)  # a table's VACUUM deletes files of no commit by their age, and this one's is to come
             return
         target.unlink(missing_ok=True)
     copy(stored, target)
