@@ -44,9 +44,9 @@ ROOMS = {
     "runtime": (("rows",), ("functions",), ("operator",), ("windows", "bootstrap"), ("aggregates",)),
     "sinks": (
         ("parts",),
-        ("interface", "adoption", "extras", "kafka_records"),
+        ("interface", "adoption", "extras", "kafka_records", "postgres_columns"),
         ("upsert", "kafka_topic"),
-        ("delta_sink", "iceberg_sink", "kafka_sink", "notebook", "parquet_sink"),
+        ("delta_sink", "iceberg_sink", "kafka_sink", "notebook", "parquet_sink", "postgres_sink"),
     ),
     "ui": (
         ("shown", "keys", "neighbours", "measurements", "security"),
@@ -85,7 +85,7 @@ THIRD_PARTY = {
     "storage": {"boto3", "botocore"},
     "checkpoint": {"cython", "pyarrow", "msgspec"},
     "runtime": {"cython", "numpy", "pyarrow", "typing_extensions"},  # the last for type checkers alone, which have it
-    "sinks": {"confluent_kafka", "deltalake", "pyarrow", "pyiceberg", "pyspark"},
+    "sinks": {"confluent_kafka", "deltalake", "psycopg", "pyarrow", "pyiceberg", "pyspark"},
     "spark": {"IPython", "pyspark", "pandas", "pyarrow", "msgspec", "rich"},
     "testing": {"pyarrow", "pyspark"},  # the last for type checkers alone
     "metrics": {"opentelemetry", "prometheus_client"},

@@ -47,9 +47,8 @@ PUBLIC = {
         RocksDBStore RocksDBValueState
     """,
     "emberstate.sinks": """
-        ConsoleSink Delivery DeltaSink IcebergSink KafkaSink MemorySink Origin ParquetSink Part Sink Start console
-        delta iceberg kafka
-        memory parquet
+        ConsoleSink Delivery DeltaSink IcebergSink KafkaSink MemorySink Origin ParquetSink Part PostgresSink Sink Start
+        console delta iceberg kafka memory parquet postgres
     """,
     "emberstate.spark": """
         AllWindowedStage Pipeline Progress RunResult SETTINGS WindowedStage bootstrap_savepoint ensure_java

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from emberstate.sinks.notebook import ConsoleSink, MemorySink, console, memory
     from emberstate.sinks.parquet_sink import ParquetSink, parquet
     from emberstate.sinks.parts import Part
+    from emberstate.sinks.postgres_sink import PostgresSink, postgres
 
 __all__ = [
     "ConsoleSink",
@@ -26,6 +27,7 @@ __all__ = [
     "Origin",
     "ParquetSink",
     "Part",
+    "PostgresSink",
     "Sink",
     "Start",
     "console",
@@ -34,6 +36,7 @@ __all__ = [
     "kafka",
     "memory",
     "parquet",
+    "postgres",
 ]
 
 if not TYPE_CHECKING:  # a type checker would take any name for one of the package's
@@ -47,5 +50,6 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of the packa
             "notebook": ["ConsoleSink", "MemorySink", "console", "memory"],
             "parquet_sink": ["ParquetSink", "parquet"],
             "parts": ["Part"],
+            "postgres_sink": ["PostgresSink", "postgres"],
         },
     )
