@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("emberstate.spark")
 
 #: How long Spark may take to hand on what it knows, in milliseconds.
-_PATIENCE: Final = 2000
+_PATIENCE: Final = 10_000
 
 
 def failed_attempts(spark: SparkSession, stage: str, answers: Sequence[SlotAnswer]) -> tuple[FailureRecord, ...]:
