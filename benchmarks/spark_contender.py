@@ -2,8 +2,10 @@
 '<json>'`.
 
 It runs all micro-batches of a prepared input through `foreachBatch`, writes the output of each as Parquet, and prints
-one line of JSON: seconds per batch, and what it knows of their parts. Spark has its default settings but for the two
-cores and its state store, so rows travel to Python in Arrow batches of 10,000, and both sides work at once.
+one line of JSON: seconds per batch, and what it knows of their parts. A pipeline's output is written by
+`es.sinks.parquet`, which takes over the files that its slots have stored, all others' by Spark. Spark has its default
+settings but for the two cores and its state store, so rows travel to Python in Arrow batches of 10,000, and both sides
+work at once.
 """
 
 from __future__ import annotations
@@ -146,7 +148,8 @@ class Contender:
         return es.Pipeline("bench", backend, parallelism=2).key_by("k")
 
     def _started(self, pipeline: es.Pipeline) -> Any:
-        watched = pipeline.sink(self.write).listener(lambda progress: self.parts.append(dict(progress.seconds)))
+        delivered = pipeline.sink(es.sinks.parquet(self.out))
+        watched = delivered.listener(lambda progress: self.parts.append(dict(progress.seconds)))
         return watched.inputs(self.source()).writeStream.foreachBatch(watched)
 
     def declared(self) -> Any:
