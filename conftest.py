@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import random
 
@@ -13,6 +14,9 @@ from tests import effort
 # pytest takes that for a mix-up unless told otherwise; tests/project/test_compiled.py checks that
 # it is the right file.
 os.environ.setdefault("PY_IGNORE_IMPORTMISMATCH", "1")
+
+# `make integration` installs what its tests import; without it there is nothing to collect there.
+collect_ignore = [] if importlib.util.find_spec("confluent_kafka") else ["tests/integration"]
 
 # Nothing that depends on time: a loaded machine is not a defect. The same examples each time, so that a failure is the
 # change's; `make long` looks for others, except under CI.
