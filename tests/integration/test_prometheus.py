@@ -17,14 +17,12 @@ import pytest
 import emberstate as es
 from tests.patience import PATIENCE
 from tests.project.markdown import ROOT
-from tests.spark import conftest as of_spark
 from tests.spark.pipeline_functions import TOTALS, Totals, events
 from tests.spark.spark_session import wait_for
 from tests.spark.streams import Kept, Stream, wait_in
 
 pytestmark = pytest.mark.spark
 
-spark, stream = of_spark.spark, of_spark.stream
 RULES = ROOT / "deploy" / "prometheus"
 DASHBOARD = ROOT / "deploy" / "grafana" / "emberstate.json"
 
