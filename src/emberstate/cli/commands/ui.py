@@ -24,7 +24,7 @@ from emberstate.ui.server import PageServer
     help="Ask for this token. Other users see arguments of processes: better set EMBERSTATE_UI_TOKEN.",
 )
 def ui(locations: tuple[str, ...], host: str, port: int, token: str | None) -> None:
-    """Show jobs on a web page: batches, checkpoints, slots, states, the state of any key, errors.
+    """Show jobs on a web page: batches, checkpoints, slots, the state of any key, errors.
 
     It reads the locations and changes nothing there; the jobs may run meanwhile. It listens on loopback, for the user's
     own processes. If --host is more than that, it asks for a token, makes one if none is given, and prints the address
