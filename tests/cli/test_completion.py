@@ -29,6 +29,7 @@ def offered(*words: str) -> list[str]:
     return done.stdout.split()
 
 
+@pytest.mark.long
 def test_commands_options_and_locations(cli: Run, own_location: Path) -> None:
     """Catches: commands that are found by name only and so never offered; a location that cannot be completed."""
     assert {"plain,checkpoints", "plain,savepoint", "plain,state", "plain,doctor"} <= set(offered(""))

@@ -39,6 +39,7 @@ def micros(seconds: float) -> int:
     return round(at(seconds).timestamp() * 1_000_000)
 
 
+@pytest.mark.long
 @pytest.mark.reliability(22)
 def test_timers_fire_and_state_expires_on_an_idle_stream(stream: Stream) -> None:
     """Catches: processing time that stands still without rows; rows of a heartbeat that reach the function."""

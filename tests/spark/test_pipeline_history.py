@@ -29,6 +29,7 @@ def history(stream: Stream) -> tuple[HistoryRecord, ...]:
     return found.records
 
 
+@pytest.mark.long
 def test_history_tells_what_happened(stream: Stream, tmp_path: Path) -> None:
     """Catches: a batch, a repeated attempt, a restore, a rescale, a savepoint or a failure without its record; numbers
     that are not those of the batch or of the slot; a collection that deletes the history, or takes it for garbage."""

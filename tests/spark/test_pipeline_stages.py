@@ -80,7 +80,8 @@ class Largest(es.KeyedProcessFunction):
         self.totals.clear()
 
 
-@pytest.mark.parametrize("kind", ["fs", pytest.param("rocksdb", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["fs", "rocksdb"])
 def test_windows_and_a_second_stage_over_them(stream: Stream, kind: str) -> None:
     """Catches: a stage that runs again under a later one; event time that runs ahead of the stage before."""
     given = events(300, keys=5)

@@ -145,7 +145,7 @@ def renamed(found: list[Event], names: list[str]) -> list[Event]:
 
 
 @given(kind=st.sampled_from(["tumbling", "sliding", "session"]), lateness=st.sampled_from([0, 9]), data=st.data())
-@settings(max_examples=examples(160), deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 def test_columns_equal_rows(kind: str, lateness: int, data: st.DataObject) -> None:
     """Catches: a window that columns close at another time, twice, not at all, or with other rows in it; a late row
 

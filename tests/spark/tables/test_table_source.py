@@ -219,6 +219,7 @@ def files(location: Path) -> list[str]:
     return [str(file) for file in location.rglob("*") if file.is_file()] if location.exists() else []
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_a_savepoint_is_written_by_format(spark: SparkSession, tmp_path: Path) -> None:
     """Catches: rows that are lost between tasks; types that are not the column's."""
