@@ -180,6 +180,17 @@ def test_what_snapshot_gives_is_what_changes_and_roll_back_take(states: Any) -> 
         assert content(states) == {}
 
 
+def test_a_snapshot_that_came_and_went_repeats_no_change(states: Any) -> None:
+    """Catches: an entry that is listed once more, as of a snapshot that was released: what was appended to a list
+    meanwhile is restored twice, and a user key that came and went is removed from a map that never had it."""
+    states.put("k", NS, 1)
+    with states.snapshot() as before:
+        states.put("k", NS, 2)
+        states.snapshot().release()
+        states.put("k", NS, 3)
+        assert states.changes(before) == [("k", NS, ((Op.REPLACED, 3),))]
+
+
 def test_a_pair_is_in_a_map_as_it_is_in_a_snapshot(states: Any) -> None:
     """Catches: `in` that falls back on iteration, where no entry is a pair, and says False."""
     states.put("k", NS, None)

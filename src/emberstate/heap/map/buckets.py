@@ -580,6 +580,9 @@ class CopyOnWriteBuckets(StateMap):
                 )
                 registry.live[len(registry.live) - 1].images.append(image)
                 self.image = image
+            elif self.image.version != registry.version:
+                # A newer snapshot came and went: an entry changed before it and after it is noted twice.
+                self.image.repeats = True
             self.refresh_sides()
             self.epoch = registry.epoch
         return 0
