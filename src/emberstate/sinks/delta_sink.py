@@ -23,11 +23,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from emberstate.errors import SinkError, StateDeclarationError
+from emberstate.errors import SinkError
 from emberstate.runtime.rows.arrow_rows import arrow_schema
 from emberstate.runtime.rows.parquet_outputs import fits_parquet
 from emberstate.runtime.rows.row import RowType
 from emberstate.sinks.adoption import file_mode, write_part
+from emberstate.sinks.arguments import column_names, local_directory
 from emberstate.sinks.extras import needed
 from emberstate.sinks.interface import Delivery, Sink, Start
 from emberstate.sinks.parts import Part
@@ -47,21 +48,13 @@ class DeltaSink(Sink):
     promise = "exactly-once"
 
     def __init__(self, path: str | os.PathLike[str], merge: Sequence[str]) -> None:
-        text = os.fspath(path)
-        if "://" in text and not text.startswith("file://"):
-            raise StateDeclarationError(
-                f"delta({text!r}): expected a directory of a local or shared file system; tables in object stores are "
-                f"not supported yet. Write a function that uses Spark's Delta: df.write.format('delta') with txnAppId "
-                f"and txnVersion.",
-                option="path",
-                found=text,
-            )
-        if isinstance(merge, str):
-            raise StateDeclarationError(
-                f"merge: expected a list of columns, got {merge!r}. Write [{merge!r}].", option="merge", found=merge
-            )
-        self._path = Path(text.removeprefix("file://")).absolute()  # tasks have other working directories
-        self._merge = tuple(merge)
+        self._path = local_directory(
+            "delta",
+            path,
+            "Tables in object stores are not supported yet. Write a function that uses Spark's Delta: "
+            "df.write.format('delta') with txnAppId and txnVersion.",
+        )
+        self._merge = column_names("merge", merge)
         self._delta = needed("deltalake", "delta")
 
     def __repr__(self) -> str:

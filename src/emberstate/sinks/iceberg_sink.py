@@ -26,6 +26,7 @@ from emberstate.runtime.rows.arrow_rows import arrow_schema
 from emberstate.runtime.rows.parquet_outputs import fits_parquet
 from emberstate.runtime.rows.row import RowType
 from emberstate.sinks.adoption import file_mode, write_part
+from emberstate.sinks.arguments import column_names
 from emberstate.sinks.extras import needed
 from emberstate.sinks.interface import Delivery, Sink, Start
 from emberstate.sinks.parts import Part
@@ -54,14 +55,10 @@ class IcebergSink(Sink):
                 option="catalog",
                 found=type(catalog).__name__,
             )
-        if isinstance(merge, str):
-            raise StateDeclarationError(
-                f"merge: expected a list of columns, got {merge!r}. Write [{merge!r}].", option="merge", found=merge
-            )
         self._catalog = catalog
         self._name = table
         self._properties = dict(properties)
-        self._merge = tuple(merge)
+        self._merge = column_names("merge", merge)
         needed("pyiceberg", "iceberg")
 
     def __repr__(self) -> str:

@@ -79,7 +79,7 @@ class Topic:
             raise SinkError(f"options: Kafka's client rejects them: {error.args[0].str()}", option="options") from None
 
     def check_topic(self) -> None:
-        """Raise unless the brokers answer and have the topic, and we may write to it."""
+        """Raise unless the brokers answer, and have a topic that may be seen."""
         library = _library()
         problems: list[str] = []
         client = self.producer(error_cb=lambda error: problems.append(error.str()))

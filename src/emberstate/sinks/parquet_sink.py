@@ -29,10 +29,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from emberstate.errors import SinkError, StateDeclarationError
+from emberstate.errors import SinkError
 from emberstate.runtime.rows.parquet_outputs import fits_parquet
 from emberstate.runtime.rows.row import RowType
 from emberstate.sinks.adoption import file_mode, sync, write_part
+from emberstate.sinks.arguments import column_names, local_directory
 from emberstate.sinks.interface import Delivery, Origin, Sink, Start
 from emberstate.sinks.parts import Part
 
@@ -47,24 +48,14 @@ class ParquetSink(Sink):
     promise = "exactly-once"
 
     def __init__(self, path: str | os.PathLike[str], partition_by: Sequence[str]) -> None:
-        text = os.fspath(path)
-        if "://" in text and not text.startswith("file://"):
-            raise StateDeclarationError(
-                f"parquet({text!r}): expected a directory of a local or shared file system. An object store cannot "
-                f"rename a directory, so readers would see parts of a batch: use es.sinks.delta(…) or "
-                f"es.sinks.iceberg(…) there.",
-                option="path",
-                found=text,
-            )
-        if isinstance(partition_by, str):
-            raise StateDeclarationError(
-                f"partition_by: expected a list of columns, got {partition_by!r}. Write [{partition_by!r}].",
-                option="partition_by",
-                found=partition_by,
-            )
-        self._path = Path(text.removeprefix("file://")).absolute()  # tasks have other working directories
+        self._path = local_directory(
+            "parquet",
+            path,
+            "An object store cannot rename a directory, so readers would see parts of a batch. Deliver to a shared "
+            "file system, or write a function.",
+        )
         self._staging = self._path.with_name(f"_{self._path.name}.staging")
-        self._partition_by = tuple(partition_by)
+        self._partition_by = column_names("partition_by", partition_by)
 
     def __repr__(self) -> str:
         by = f", partition_by={list(self._partition_by)}" if self._partition_by else ""
@@ -254,7 +245,7 @@ def parquet(path: str | os.PathLike[str], *, partition_by: Sequence[str] = ()) -
     types are guessed, and an empty text becomes null. Batches are put together beside the folder, in `_NAME.staging`.
 
     For a local or shared file system, on which the driver and all executors see the path. An object store has no
-    such rename; use `delta` or `iceberg` there. One query writes to a folder: another one is rejected.
+    such rename. One query writes to a folder: another one is rejected.
 
     >>> import emberstate as es
     >>> es.Pipeline("cards", es.MemoryStateBackend()).sink(es.sinks.parquet("/data/totals", partition_by=["country"]))
