@@ -44,7 +44,7 @@ ROOMS = {
     "runtime": (("rows",), ("functions",), ("operator",), ("windows", "bootstrap"), ("aggregates",)),
     "sinks": (
         ("parts",),
-        ("interface", "adoption", "extras", "kafka_records", "postgres_columns"),
+        ("interface", "adoption", "arguments", "extras", "kafka_records", "postgres_columns"),
         ("upsert", "kafka_topic"),
         ("delta_sink", "iceberg_sink", "kafka_sink", "notebook", "parquet_sink", "postgres_sink"),
     ),
